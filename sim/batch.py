@@ -1,0 +1,97 @@
+"""The running set as aggregates: an iteration costs what changes in it, not its width.
+
+All decodes advance together, so they share one counter ``steps``: a decode that joined when the
+counter stood at ``s`` with ``past`` entries has ``steps + lag`` entries now, ``lag = past - s``.
+Whether it needs a new block depends on that sum modulo the block size, so ``ring`` counts the
+decodes by ``-lag`` modulo ``block_size``: the decodes that cross a block boundary in the coming
+iteration are ``ring[steps % block_size]``, one array read.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+
+from sim.request import Request
+
+
+class Batch:
+    """Who holds a slot; ``running`` is in order of (latest) admission."""
+
+    __slots__ = (
+        "admissions",
+        "block_size",
+        "context",
+        "decodes",
+        "free_slots",
+        "grows",
+        "prefills",
+        "ring",
+        "running",
+        "slots",
+        "steps",
+    )
+
+    def __init__(self, slots: int, block_size: int, grows: bool) -> None:
+        self.slots = slots
+        self.block_size = block_size
+        self.grows = grows
+        self.running: dict[Request, None] = {}
+        self.prefills: dict[Request, None] = {}
+        self.decodes = 0
+        self.context = 0
+        self.steps = 0
+        self.ring = [0] * block_size
+        self.free_slots = list(range(1, slots + 1))
+        heapify(self.free_slots)
+        self.admissions = 0
+
+    def past(self, decode: Request) -> int:
+        """KV entries that *decode* reads in its next iteration."""
+        return self.steps + decode.lag
+
+    def crossing(self) -> int:
+        """Blocks that the coming iteration takes if every decode is in it."""
+        return self.ring[self.steps % self.block_size]
+
+    def join(self, request: Request) -> None:
+        """Take the lowest free slot and start on the prompt."""
+        request.slot = heappop(self.free_slots)
+        self.admissions += 1
+        request.admission = self.admissions
+        self.running[request] = None
+        self.prefills[request] = None
+
+    def start_decoding(self, request: Request) -> None:
+        """The prompt is computed and its token emitted; decode from the next iteration on."""
+        del self.prefills[request]
+        past = request.known - 1
+        request.start = self.steps
+        request.lag = lag = past - self.steps
+        self.decodes += 1
+        self.context += past
+        if self.grows:
+            self.ring[-lag % self.block_size] += 1
+
+    def postpone(self, decode: Request) -> None:
+        """The counter advanced without *decode*: it stands where it stood."""
+        if self.grows:
+            self.ring[-decode.lag % self.block_size] -= 1
+            self.ring[(1 - decode.lag) % self.block_size] += 1
+        decode.start += 1
+        decode.lag -= 1
+
+    def leave(self, request: Request) -> None:
+        """Give the slot back; ``known``, ``computed`` and ``blocks`` of a decode are refreshed."""
+        del self.running[request]
+        heappush(self.free_slots, request.slot)
+        if request in self.prefills:
+            del self.prefills[request]
+            return
+        past = self.steps + request.lag
+        request.known = past + 1
+        request.computed = past
+        self.decodes -= 1
+        self.context -= past
+        if self.grows:
+            self.ring[-request.lag % self.block_size] -= 1
+            request.blocks = -(-past // self.block_size)

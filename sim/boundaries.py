@@ -1,0 +1,109 @@
+"""Boundaries rebuilt: who waits at each, what stopped admission, how many KV blocks are in use."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.decision import Limit
+from sim.engine import Run
+from sim.headofline import HeadOfLine
+from sim.request import State
+from sim.timeline import Piece, Timeline
+
+Ints = NDArray[np.int64]
+ENDLESS = 1 << 40
+"""How many wait in a backlog that is never empty; reports write `inf`."""
+
+
+class Boundaries:
+    """What held at the start of iterations, after the decision."""
+
+    def __init__(self, run: Run, timeline: Timeline) -> None:
+        self.run = run
+        self.timeline = timeline
+        moves = run.log.moves
+        refused = moves["request"][moves["to"] == State.REJECTED]
+        keep = np.ones(len(run.requests), dtype=np.bool_)
+        keep[refused] = False
+        self.arrivals: Ints = run.requests.arrival_ns[keep]
+        self.admitted: Ints = run.log.segments["admitted"].astype(np.int64)
+        self.limit: Ints = run.log.segments["limit"].astype(np.int64)
+        useful = run.log.segments["useful"].astype(np.int64)
+        paused = run.log.segments["paused"].astype(np.int64)
+        self.idle: Ints = run.slots - useful - paused
+
+    def waiting_at(self, segment: Ints, start_ns: Ints) -> Ints:
+        """Requests waiting (preempted ones too) at boundaries of *segment* at *start_ns*."""
+        if self.run.endless:
+            return np.full(len(segment), ENDLESS, dtype=np.int64)
+        arrived = np.searchsorted(self.arrivals, start_ns, side="right")
+        waiting: Ints = arrived - self.admitted[segment]
+        return waiting
+
+    def recoverable(self) -> int:
+        """Σ over iterations of min(idle slots, requests waiting)."""
+        line = self.timeline
+        if not len(line):
+            return 0
+        rows = np.arange(len(line))
+        low = np.minimum(self.waiting_at(rows, line.start_ns), self.idle)
+        last_start = line.end_ns - line.last_step_ns
+        high = np.minimum(self.waiting_at(rows, last_start), self.idle)
+        total = int((low * line.count)[low == high].sum())
+        for piece in line.pieces(np.flatnonzero(low != high)):
+            waiting = self.waiting_at(piece.segment, piece.start_ns)
+            total += int(np.minimum(waiting, self.idle[piece.segment]).sum())
+        return total
+
+    def blocks(self, piece: Piece) -> Ints:
+        """KV blocks in use during each iteration of *piece*."""
+        rows = self.run.log.segments
+        used: Ints = rows["blocks"][piece.segment].astype(np.int64)
+        growth = rows["growth"][piece.segment]
+        grows = np.flatnonzero((growth >= 0) & (piece.offset > 0))
+        if len(grows):
+            size = self.run.server.block_size
+            ring = np.cumsum(self.run.log.growths[growth[grows]], axis=1, dtype=np.int64)
+            turns, rest = np.divmod(piece.offset[grows], size)
+            part = np.where(rest > 0, ring[np.arange(len(grows)), rest - 1], 0)
+            used[grows] += turns * ring[:, -1] + part
+        return used
+
+    def peak_blocks(self) -> int:
+        """The most KV blocks in use in any iteration."""
+        line = self.timeline
+        if not len(line):
+            return 0
+        ends = Piece(np.arange(len(line)), line.count - 1, line.start_ns, line.count)
+        return int(self.blocks(ends).max())
+
+    def stopped_by(self, piece: Piece) -> Ints:
+        """`Limit` of each boundary of *piece*; pieces must come in order.
+
+        It is `head_of_line` where the first who waits does not fit but a later one would have.
+        """
+        waiting = self.waiting_at(piece.segment, piece.start_ns)
+        limit = np.where(waiting == 0, int(Limit.NOTHING_WAITING), self.limit[piece.segment])
+        if self.run.static or self.run.endless:
+            return limit
+        unsure = (limit == Limit.TOKENS) | (limit == Limit.KV)
+        if not unsure.any():
+            return limit
+        used = self.blocks(piece)
+        cuts = np.flatnonzero(np.diff(piece.segment)) + 1
+        bounds = [0, *cuts.tolist(), len(limit)]
+        for low, high in pairwise(bounds):
+            if unsure[low:high].any():
+                passed = self._line.would_fit(
+                    int(piece.segment[low]), piece.start_ns[low:high], used[low:high]
+                )
+                limit[low:high][passed & unsure[low:high]] = int(Limit.HEAD_OF_LINE)
+        return limit
+
+    @cached_property
+    def _line(self) -> HeadOfLine:
+        return HeadOfLine(self.run, self.timeline)

@@ -1,0 +1,198 @@
+"""The replica: moves SimPy's clock, takes arrivals in, executes decisions, keeps the record.
+
+Prefers no request to another: that is the scheduler's. Alone knows the true output lengths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import simpy
+from numpy.typing import NDArray
+
+from sim.kv import Paged
+from sim.log import PACK_MOVE, Log, Recorder, finished
+from sim.queue import Endless, Fcfs
+from sim.request import Reason, Request, State
+from sim.settings import Policy, Server, Static
+from sim.source import Source, TraceSource
+from sim.steptime import StepTime
+from sim.trace import Trace
+
+NEVER = 1 << 62
+PROGRESS_EVERY = 1 << 20  # bytes of record between two calls of the progress function
+
+Progress = Callable[[int, int], None]
+"""Called now and then with (simulated time in ns, requests completed)."""
+
+NEW, WAITING, PREFILL, DECODE = State.NEW, State.WAITING, State.PREFILL, State.DECODE
+PREEMPTED, COMPLETED, REJECTED = State.PREEMPTED, State.COMPLETED, State.REJECTED
+
+
+class InvariantError(RuntimeError):
+    """The simulator contradicts itself: a defect of itersim, never of the input."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A finished simulation: what was offered, what happened, and what it was evaluated on.
+
+    ``requests`` are the requests taken in, ``offered`` masks those that count as offered (all of
+    them, but for an endless backlog only those admitted or refused). ``leaked_blocks`` are KV
+    blocks held by nobody at the end; anything but 0 is a defect.
+    """
+
+    requests: Trace
+    offered: NDArray[np.bool_]
+    log: Log
+    curve: StepTime
+    server: Server
+    policy: Policy
+    endless: bool
+    horizon_ns: int | None
+    leaked_blocks: int
+
+    @property
+    def static(self) -> bool:
+        """Whether this was request-level scheduling."""
+        return isinstance(self.policy, Static)
+
+    @property
+    def streamed(self) -> bool:
+        """Whether clients see each token as it is made."""
+        return not isinstance(self.policy, Static) or self.policy.delivery == "streamed"
+
+    @property
+    def slots(self) -> int:
+        """Slots of the replica."""
+        return self.server.slots
+
+
+class Replica:
+    """What request-level and iteration-level serving share."""
+
+    refuses: Callable[[Request], Reason | None]
+
+    def __init__(
+        self,
+        source: Source,
+        curve: StepTime,
+        pool: Paged,
+        slots: int,
+        horizon_ns: int | None,
+        progress: Progress | None,
+    ) -> None:
+        self.env = simpy.Environment()
+        self.source = source
+        self.reactive = not isinstance(source, TraceSource)  # its clients wait for answers
+        self.curve = curve
+        self.pool = pool
+        self.slots = slots
+        self.horizon = NEVER if horizon_ns is None else horizon_ns
+        self.progress = progress
+        self.progress_at = PROGRESS_EVERY if progress else NEVER
+        self.record = Recorder()
+        self.outputs: list[int] = []
+        self.queue: Fcfs = Endless(self._draw) if source.endless else Fcfs()
+        self.completed = 0
+        self.iterations = 0
+        self.admitted = 0
+        self.next_arrival = NEVER
+        self.look()
+
+    def execute(self) -> None:
+        """Run to the horizon, or until nothing runs, waits or can still arrive."""
+        self.env.process(self.serve())
+        self.env.run()
+        if self.next_arrival <= self.horizon < NEVER:
+            self.intake(self.horizon)
+
+    def serve(self) -> Generator[simpy.Event, Any, None]:
+        """The replica's process: boundary, iteration, boundary, …"""
+        raise NotImplementedError
+
+    def look(self) -> None:
+        """Learn when the next request arrives."""
+        if not self.source.endless:
+            upcoming = self.source.next_ns()
+            self.next_arrival = NEVER if upcoming is None else upcoming
+
+    def intake(self, now: int) -> None:
+        """Requests that have arrived by *now* join the queue, or are refused with the reason."""
+        source, queue = self.source, self.queue
+        while self.next_arrival <= now:
+            request, output = source.take()
+            self.outputs.append(output)
+            reason = self.refuses(request)
+            if reason is None:
+                queue.push(request)
+            else:
+                self._refuse(request, reason)
+            self.look()
+
+    def _draw(self) -> Request:
+        """The next request of an endless backlog that can be served at all."""
+        for _ in range(1_000_000):
+            request, output = self.source.take()
+            self.outputs.append(output)
+            reason = self.refuses(request)
+            if reason is None:
+                return request
+            self._refuse(request, reason)
+        raise InvariantError("a million requests in a row were refused; nothing can be served")
+
+    def _refuse(self, request: Request, reason: Reason) -> None:
+        at = request.arrival_ns
+        self.record.moves += PACK_MOVE(
+            request.index, at, 0, request.known, 0, NEW, REJECTED, reason, 0
+        )
+        if self.reactive:
+            self.source.delivered(request.index, at)
+
+    def deliver(self, request: Request, now: int, state: int, reason: int) -> None:
+        """*request* is complete and its client has the answer."""
+        self.record.moves += PACK_MOVE(
+            request.index,
+            now,
+            self.iterations,
+            request.known,
+            request.slot,
+            state,
+            COMPLETED,
+            reason,
+            0,
+        )
+        self.completed += 1
+        if self.reactive:
+            self.source.delivered(request.index, now)
+            self.look()
+
+    def report(self, now: int) -> None:
+        """Tell the progress function where the run is."""
+        self.progress_at = len(self.record.segments) + PROGRESS_EVERY
+        if self.progress is not None:
+            self.progress(now, self.completed)
+
+    def result(self, server: Server, policy: Policy, held: int) -> Run:
+        """The finished run; *held* blocks belong to requests still running."""
+        pool = self.pool
+        log = finished(self.record, pool.block_size)
+        taken = len(self.outputs)
+        offered = np.ones(taken, dtype=np.bool_)
+        if self.source.endless:
+            offered[:] = False
+            offered[log.moves["request"]] = True
+        return Run(
+            requests=self.source.issued(taken),
+            offered=offered,
+            log=log,
+            curve=self.curve,
+            server=server,
+            policy=policy,
+            endless=self.source.endless,
+            horizon_ns=None if self.horizon == NEVER else self.horizon,
+            leaked_blocks=pool.total - pool.free - held,
+        )

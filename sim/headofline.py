@@ -1,0 +1,171 @@
+"""Whether somebody behind the head of the queue would have fitted, at boundaries where it did not.
+
+The queue is replayed from arrivals and moves; the least demanding of those behind the head decides,
+and it changes only when somebody joins or leaves.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from heapq import heappop, heappush
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.engine import Run
+from sim.request import State
+from sim.settings import UNLIMITED, Chunked, PrefillFirst
+from sim.timeline import Timeline
+
+Ints = NDArray[np.int64]
+
+
+class HeadOfLine:
+    """A replay of the queue under an iteration-level scheduler, asked segment after segment."""
+
+    def __init__(self, run: Run, timeline: Timeline) -> None:
+        self.run = run
+        self.timeline = timeline
+        server, policy = run.server, run.policy
+        self.whole_prompts = not isinstance(policy, Chunked)
+        self.attempt_first = isinstance(policy, PrefillFirst) or (
+            isinstance(policy, Chunked) and policy.pass_order == "prefill_first"
+        )
+        self.budget = server.budget
+        self.size = server.block_size
+        self.total = UNLIMITED if server.kv_blocks is None else server.kv_blocks
+        self.paged = server.kv == "paged"
+        self.chunk = UNLIMITED
+        if isinstance(policy, Chunked) and server.admit_needs == "next_chunk":
+            self.chunk = policy.long_prefill_tokens or UNLIMITED
+        self.next_chunk = isinstance(policy, Chunked) and server.admit_needs == "next_chunk"
+        moves = run.log.moves
+        refused = set(moves["request"][moves["to"] == State.REJECTED].tolist())
+        self._arrivals = [
+            (at, i) for i, at in enumerate(run.requests.arrival_ns.tolist()) if i not in refused
+        ]
+        self._arrived = 0
+        keep = (moves["to"] == State.PREFILL) | (moves["to"] == State.PREEMPTED)
+        self._moves = moves[keep][["request", "iteration", "to", "known"]].tolist()
+        self._moved = 0
+        self._queue: deque[int] = deque()
+        self._known: dict[int, int] = {}
+        self._recomputes: dict[int, int] = {}
+        self._heap: list[tuple[int, int]] = []
+        self._prompts = run.requests.prompt_tokens
+        self._entries = run.requests.prompt_tokens + run.requests.limits - 1
+
+    # -- the queue -------------------------------------------------------------------------------
+
+    def _join(self, request: int, known: int, front: bool) -> None:
+        self._known[request] = known
+        if front and self.whole_prompts:
+            self._recomputes[request] = known
+        heappush(self._heap, (known, request))
+        if front:
+            self._queue.appendleft(request)
+        else:
+            self._queue.append(request)
+
+    def _arrive(self, until_ns: int) -> None:
+        while self._arrived < len(self._arrivals) and self._arrivals[self._arrived][0] <= until_ns:
+            request = self._arrivals[self._arrived][1]
+            self._join(request, int(self._prompts[request]), front=False)
+            self._arrived += 1
+
+    def _decide(self, iteration: int) -> None:
+        """Moves of the decisions up to the one that starts *iteration*."""
+        starts = self.timeline.start_ns
+        while self._moved < len(self._moves) and self._moves[self._moved][1] <= iteration:
+            request, at, to, known = self._moves[self._moved]
+            segment = int(self.timeline.segment_of(np.array([at]))[0])
+            self._arrive(int(starts[segment]))
+            if to == State.PREEMPTED:
+                self._join(request, known, front=True)
+            else:
+                del self._known[request]
+                self._recomputes.pop(request, None)
+                if self._queue[0] == request:
+                    self._queue.popleft()
+                else:
+                    self._queue.remove(request)
+            self._moved += 1
+
+    # -- the answer ------------------------------------------------------------------------------
+
+    def would_fit(self, segment: int, start_ns: Ints, used: Ints) -> NDArray[np.bool_]:
+        """For each iteration of *segment*: would one behind the head have been admitted?"""
+        line = self.timeline
+        self._decide(int(line.first[segment]))
+        self._arrive(int(line.start_ns[segment]))
+        row = self.run.log.segments[segment]
+        room = np.full(len(start_ns), int(row["room"]), dtype=np.int64)
+        if self.paged and len(room) > 1:
+            room[1:] = self.total - (used[:-1] if self.attempt_first else used[1:])
+        left = self.budget - int(line.tokens[segment])
+        if not self.attempt_first:
+            left -= int(line.decodes[segment])
+        nobody = int(line.chunks[segment]) == 0
+        out = np.zeros(len(start_ns), dtype=np.bool_)
+        low = 0
+        while low < len(start_ns):
+            self._arrive(int(start_ns[low]))
+            upcoming = (
+                self._arrivals[self._arrived][0]
+                if self._arrived < len(self._arrivals)
+                else UNLIMITED
+            )
+            high = max(int(np.searchsorted(start_ns, upcoming, side="left")), low + 1)
+            out[low:high] = self._demand(left, nobody) <= room[low:high]
+            low = high
+        return out
+
+    def _demand(self, left: int, nobody: bool) -> int:
+        """The fewest blocks that somebody behind the head, within the budget, asks for."""
+        if left <= 0 or len(self._queue) < 2:
+            return UNLIMITED
+        if self.paged and not self._oversize():
+            known = self._least_known()
+            if self.whole_prompts and known > left:
+                return UNLIMITED
+            if self.next_chunk:
+                known = min(known, left, self.chunk)
+            return -(-known // self.size)
+        head = self._queue[0]
+        return min(
+            (
+                self._asks(r, known)
+                for r, known in self._known.items()
+                if r != head and self._within(known, left, nobody)
+            ),
+            default=UNLIMITED,
+        )
+
+    def _oversize(self) -> bool:
+        """Whether a recompute larger than the whole budget may wait: it has a rule of its own."""
+        return any(known > self.budget for known in self._recomputes.values())
+
+    def _within(self, known: int, left: int, nobody: bool) -> bool:
+        return not self.whole_prompts or known <= left or (known > self.budget and nobody)
+
+    def _asks(self, request: int, known: int) -> int:
+        tokens = known if self.paged else int(self._entries[request])
+        if self.paged and self.next_chunk:
+            tokens = min(known, self.chunk)
+        return -(-tokens // self.size)
+
+    def _least_known(self) -> int:
+        """The least ``known`` behind the head."""
+        head, heap = self._queue[0], self._heap
+        aside = []
+        while True:
+            known, request = heap[0]
+            if self._known.get(request) != known:
+                heappop(heap)  # it has left, or is back with more
+            elif request == head:
+                aside.append(heappop(heap))
+            else:
+                break
+        for entry in aside:
+            heappush(heap, entry)
+        return known

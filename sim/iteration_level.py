@@ -1,0 +1,512 @@
+"""Iteration-level serving: one forward pass, then decide again (Orca, OSDI '22).
+
+Runs of iterations in which nothing can change are advanced by one SimPy event; the record is the
+same, bit for bit, as that of stepping one by one (`fast_forward=False`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import replace
+from heapq import heappop, heappush
+from struct import Struct
+from typing import Any
+
+import numpy as np
+import simpy
+
+from sim.batch import Batch
+from sim.decision import Decision, Limit
+from sim.engine import (
+    DECODE,
+    NEVER,
+    PREEMPTED,
+    PREFILL,
+    WAITING,
+    InvariantError,
+    Progress,
+    Replica,
+    Run,
+)
+from sim.kv import pool_for
+from sim.log import PACK_CHUNK, PACK_MOVE, PACK_PAUSE, PACK_SEGMENT
+from sim.request import Reason, Request
+from sim.schedulers.chunked import ChunkedScheduler
+from sim.schedulers.iteration_level import IterationLevel
+from sim.schedulers.mixed import MixedScheduler
+from sim.schedulers.prefill_first import PrefillFirstScheduler
+from sim.settings import CHUNKED_BUDGET, Chunked, Mixed, PrefillFirst, Server
+from sim.source import Source
+from sim.steptime import StepTime
+
+SCALAR_RUN = 24  # iterations up to which adding one by one beats setting up arrays
+NOTHING, SLOTS = int(Limit.NOTHING_WAITING), int(Limit.SLOTS)
+ADMITTED, READMITTED = int(Reason.ADMITTED), int(Reason.READMITTED)
+PROMPT_DONE, LENGTH, KV_EXHAUSTED = (
+    int(Reason.PROMPT_DONE),
+    int(Reason.LENGTH),
+    int(Reason.KV_EXHAUSTED),
+)
+
+
+class IterationReplica(Replica):
+    """A replica under `mixed`, `prefill_first` or `chunked` scheduling."""
+
+    def __init__(
+        self,
+        source: Source,
+        curve: StepTime,
+        server: Server,
+        policy: Mixed | PrefillFirst | Chunked,
+        horizon_ns: int | None = None,
+        fast_forward: bool = True,
+        progress: Progress | None = None,
+    ) -> None:
+        if isinstance(policy, Chunked) and server.max_batched_tokens is None:
+            server = replace(server, max_batched_tokens=CHUNKED_BUDGET)
+        super().__init__(source, curve, pool_for(server), server.slots, horizon_ns, progress)
+        self.server = server
+        self.policy = policy
+        self.fast_forward = fast_forward
+        self.batch = Batch(server.slots, server.block_size, self.pool.grows)
+        self.scheduler = _scheduler(policy, server, self)
+        self.refuses = self.scheduler.refuses
+        self.strict = server.head_of_line == "strict"
+        self.depth = server.skip_depth
+        self.calendar: dict[int, list[Request]] = {}  # batch.steps -> who ends when it is reached
+        self.ends: list[int] = []
+        self.pack_growth = Struct(f"<{server.block_size}H").pack
+        # the open segment; count 0 means that none is open
+        self.count = 0
+        self.start = 0
+        self.first = 0
+        self.context = 0
+        self.blocks = 0
+        self.limit = NOTHING
+        self.room = 0
+
+    def run(self) -> Run:
+        """Simulate and return what happened."""
+        self.execute()
+        held = 0
+        for request in self.batch.running:
+            if request in self.batch.prefills or not self.pool.grows:
+                held += request.blocks
+            else:
+                held += self.pool.blocks_for(self.batch.past(request))
+        return self.result(self.server, self.policy, held)
+
+    def serve(self) -> Generator[simpy.Event, Any, None]:
+        env, batch, pool, scheduler = self.env, self.batch, self.pool, self.scheduler
+        timeout, calendar, horizon = env.timeout, self.calendar, self.horizon
+        running, prefills, free_slots = batch.running, batch.prefills, batch.free_slots
+        waiting, endless = self.queue.waiting, self.queue.endless
+        ring, block_size, spare = batch.ring, batch.block_size, scheduler.spare
+        decode_ns = self.curve.decode_ns
+        segments = self.record.segments
+        fast = self.fast_forward
+        now = 0
+        while True:
+            if self.next_arrival <= now:
+                self.intake(now)
+            if not running and not waiting and not endless:
+                # idle: sleep to the next arrival
+                if self.next_arrival > horizon or self.next_arrival == NEVER:
+                    return
+                yield timeout(self.next_arrival - now)
+                now = self.next_arrival
+                continue
+            need = ring[batch.steps % block_size]
+            sure = True  # at the next boundary the same decision would be taken
+            decision = None
+            if prefills or need + spare > pool.free or (free_slots and (waiting or endless)):
+                self.record.mark()
+                decision = scheduler.decide()
+                if decision.chunks or decision.preempted or decision.paused:
+                    self.change(decision, now)
+                    if decision.chunks or decision.paused:
+                        duration = self.compose(decision)
+                        end = now + duration
+                        if end > horizon:
+                            self.undo(decision)
+                            return
+                        yield timeout(duration)
+                        self.conclude(decision, now, end)
+                        now = end
+                        if len(segments) >= self.progress_at:
+                            self.report(now)
+                        continue
+                    if not running:
+                        continue  # it only preempted: decide again
+                    sure = False
+                elif self.count and self.limit != decision.limit:
+                    if self.limit == NOTHING:
+                        self.limit = decision.limit
+                        self.room = decision.room
+                    else:
+                        self.flush(now)
+                limit, room = int(decision.limit), decision.room
+            else:
+                pool.free -= need
+                limit, room = NOTHING if free_slots else SLOTS, 0
+            # everybody decodes, in this iteration and in those that follow until something changes
+            decodes, context = batch.decodes, batch.context
+            if not decodes:
+                raise InvariantError(f"at {now} ns nobody can run, although somebody waits")
+            count = 1
+            if fast and sure:
+                count = self.unchanged(now, decodes)
+            if count == 1:
+                duration = decode_ns(decodes, context)
+            else:
+                count, duration = self.advance(now, decodes, context, count)
+            end = now + duration
+            if end > horizon:
+                self.flush(now)
+                self.undo(decision)
+                return
+            if not self.count:
+                self.start, self.first, self.context = now, self.iterations + 1, context
+                self.blocks, self.limit = pool.total - pool.free, limit
+                self.room = room
+            self.count += count
+            self.iterations += count
+            yield timeout(duration)
+            if count > 1:
+                self.take_blocks(count)
+            batch.steps += count
+            batch.context = context + decodes * count
+            now = end
+            if batch.steps in calendar:
+                self.flush(now)
+                self.finish(now)
+                if len(segments) >= self.progress_at:
+                    self.report(now)
+
+    def undo(self, decision: Decision | None) -> None:
+        """The iteration would end after the horizon: take back the decision that started it."""
+        if decision is not None:
+            self.record.cut()
+        pool, batch = self.pool, self.batch
+        if pool.grows and not (decision and decision.all_paused):
+            paused = set(decision.paused) if decision else set()
+            for request in batch.running:
+                if request not in batch.prefills and request not in paused:
+                    pool.free += batch.past(request) % pool.block_size == 0
+
+    # -- runs in which nothing changes ---------------------------------------------------------
+
+    def unchanged(self, now: int, decodes: int) -> int:
+        """Iterations from here on whose decisions are known: all decode, nobody joins or ends."""
+        batch, pool = self.batch, self.pool
+        count = self.ends[0] - batch.steps
+        if pool.grows:
+            size = batch.block_size
+            left = pool.free - self.scheduler.spare
+            if left < 0:
+                return 1
+            if decodes * (1 + (count - 1) // size) > left:
+                turns, left = divmod(left, decodes)
+                enough = 1 + turns * size
+                at = batch.steps + 1
+                while left >= batch.ring[at % size]:
+                    left -= batch.ring[at % size]
+                    at += 1
+                    enough += 1
+                count = min(count, enough)
+        return count
+
+    def advance(self, now: int, decodes: int, context: int, count: int) -> tuple[int, int]:
+        """At most *count* iterations, cut at the first boundary that an arrival could change or
+        that the horizon forbids; (how many, how long together).
+        """
+        cut = self.next_arrival if self.arrival_matters() else NEVER
+        horizon = self.horizon
+        if count <= SCALAR_RUN:
+            decode_ns = self.curve.decode_ns
+            end = now + decode_ns(decodes, context)
+            done = 1
+            while done < count and end < cut:
+                later = end + decode_ns(decodes, context + done * decodes)
+                if later > horizon:
+                    break
+                end = later
+                done += 1
+            return done, end - now
+        bound = min(cut, horizon + 1)
+        if bound < NEVER:
+            # steps never get shorter in a run, so the first bounds how many fit
+            first = self.curve.decode_ns(decodes, context)
+            count = min(count, max((bound - now) // first + 2, 1))
+        elapsed = np.cumsum(self.curve.decode_run_ns(decodes, context, decodes, count))
+        if cut < NEVER:
+            count = min(count, int(np.searchsorted(elapsed, cut - now)) + 1)
+        if horizon < NEVER:
+            count = min(count, max(int(np.searchsorted(elapsed, horizon - now, side="right")), 1))
+        return count, int(elapsed[count - 1])
+
+    def arrival_matters(self) -> bool:
+        """Whether one more in the queue could change a decision while all others go on."""
+        if not self.batch.free_slots or self.queue.endless:
+            return False
+        waiting = len(self.queue.waiting)
+        return not waiting or (not self.strict and waiting <= self.depth + 1)
+
+    def take_blocks(self, count: int) -> None:
+        """Blocks that the decodes took in a run after its first iteration."""
+        batch, pool = self.batch, self.pool
+        if pool.grows:
+            size = batch.block_size
+            turns, rest = divmod(count - 1, size)
+            at = (batch.steps + 1) % size
+            ring = batch.ring
+            taken = turns * batch.decodes + sum(ring[at : at + rest])
+            if at + rest > size:
+                taken += sum(ring[: at + rest - size])
+            pool.free -= taken
+
+    # -- the record ----------------------------------------------------------------------------
+
+    def flush(self, now: int) -> None:
+        """Close the open segment, which ends at *now*: the membership is about to change."""
+        count = self.count
+        if not count:
+            return
+        batch, record = self.batch, self.record
+        growth = -1
+        decodes = batch.decodes
+        if count > 1 and self.pool.grows:
+            size = batch.block_size
+            at = (batch.steps - count + 1) % size
+            growth = len(record.growths) // (2 * size)
+            record.growths += self.pack_growth(*batch.ring[at:], *batch.ring[:at])
+        record.segments += PACK_SEGMENT(
+            self.start,
+            now,
+            self.first,
+            self.context,
+            self.blocks,
+            self.admitted,
+            self.room,
+            count,
+            decodes,
+            0,
+            decodes,
+            0,
+            len(batch.running) - decodes,
+            self.limit,
+            growth,
+        )
+        self.count = 0
+
+    def change(self, decision: Decision, now: int) -> None:
+        """Admissions and preemptions take effect."""
+        self.flush(now)
+        batch, record, iteration = self.batch, self.record, self.iterations + 1
+        for request in decision.admitted:
+            batch.join(request)
+            again = request.preemptions
+            record.moves += PACK_MOVE(
+                request.index,
+                now,
+                iteration,
+                request.known,
+                request.slot,
+                PREEMPTED if again else WAITING,
+                PREFILL,
+                READMITTED if again else ADMITTED,
+                0,
+            )
+            self.admitted += 1
+        for request in decision.preempted:
+            prefilling = request in batch.prefills
+            if not prefilling:
+                self.forget_end(request)
+            batch.leave(request)
+            record.moves += PACK_MOVE(
+                request.index,
+                now,
+                iteration,
+                request.known,
+                request.slot,
+                PREFILL if prefilling else DECODE,
+                PREEMPTED,
+                KV_EXHAUSTED,
+                0,
+            )
+            request.highest = max(request.highest, request.computed)
+            request.computed = request.blocks = 0
+            request.preemptions += 1
+            self.queue.push_front(request)
+            self.admitted -= 1
+
+    def compose(self, decision: Decision) -> int:
+        """The shape of an iteration with prompts or pauses; its duration in ns."""
+        batch = self.batch
+        decodes, context = batch.decodes, batch.context
+        if decision.all_paused:
+            decodes = context = 0
+        for request in decision.paused:
+            decodes -= 1
+            context -= batch.past(request)
+        tokens = past = squared = 0
+        for request, new in decision.chunks:
+            tokens += new
+            past += new * request.computed
+            squared += new * new
+        return self.curve.step_ns(decodes, context, len(decision.chunks), tokens, past, squared)
+
+    def conclude(self, decision: Decision, now: int, end: int) -> None:
+        """An iteration with prompts or pauses has ended: record it, and the tokens it made."""
+        batch, record = self.batch, self.record
+        self.iterations = iteration = self.iterations + 1
+        rows = len(decision.chunks)
+        decodes, context = batch.decodes, batch.context
+        if decision.all_paused:
+            decodes = context = 0
+        for request in decision.paused:
+            decodes -= 1
+            context -= batch.past(request)
+            record.pauses += PACK_PAUSE(iteration, request.index)
+        done = []
+        for request, new in decision.chunks:
+            computed = request.computed
+            fresh = computed + new - max(computed, request.highest)
+            record.chunks += PACK_CHUNK(iteration, computed, request.index, new, max(fresh, 0))
+            request.computed = computed = computed + new
+            if computed == request.known:
+                done.append(request)
+        record.segments += PACK_SEGMENT(
+            now,
+            end,
+            iteration,
+            context,
+            self.pool.total - self.pool.free,
+            self.admitted,
+            decision.room,
+            1,
+            decodes,
+            rows,
+            decodes + rows,
+            0,
+            len(batch.running) - decodes - rows,
+            decision.limit,
+            -1,
+        )
+        if decodes:  # else the counter stands, and nobody has to catch up
+            batch.steps += 1
+            batch.context += decodes
+            for request in decision.paused:
+                batch.postpone(request)
+                self.move_end(request)
+        due = decodes and batch.steps in self.calendar
+        if len(done) > 1 or (due and done):
+            self.emit_together(done, end)
+        elif done:
+            self.emit(done[0], end)
+        elif due:
+            self.finish(end)
+
+    # -- tokens and ends -----------------------------------------------------------------------
+
+    def emit(self, request: Request, now: int) -> None:
+        """A completed prompt makes its token: decode on, or finish."""
+        request.known = known = request.known + 1
+        left = self.outputs[request.index] - (known - request.prompt_tokens)
+        if left == 0:
+            self.end(request, now, PREFILL)
+            return
+        batch = self.batch
+        batch.start_decoding(request)
+        self.record.moves += PACK_MOVE(
+            request.index,
+            now,
+            self.iterations,
+            known,
+            request.slot,
+            PREFILL,
+            DECODE,
+            PROMPT_DONE,
+            0,
+        )
+        at = batch.steps + left
+        if at in self.calendar:
+            self.calendar[at].append(request)
+        else:
+            self.calendar[at] = [request]
+            heappush(self.ends, at)
+
+    def emit_together(self, done: list[Request], now: int) -> None:
+        """Prompts that end and decodes that end, in batch order (order of admission)."""
+        ended = self.pop_due()
+        for request in sorted(done + ended, key=_admission):
+            if request in self.batch.prefills:
+                self.emit(request, now)
+            else:
+                self.end(request, now, DECODE)
+
+    def finish(self, now: int) -> None:
+        """Decodes that made their last token leave, in batch order."""
+        ended = self.pop_due()
+        if len(ended) > 1:
+            ended.sort(key=_admission)
+        for request in ended:
+            self.end(request, now, DECODE)
+
+    def pop_due(self) -> list[Request]:
+        """Decodes whose last token the iteration that just ended made."""
+        ended = self.calendar.pop(self.batch.steps, [])
+        ends = self.ends
+        while ends and ends[0] <= self.batch.steps:
+            heappop(ends)
+        return ended
+
+    def end(self, request: Request, now: int, state: int) -> None:
+        """*request* has all its tokens: slot and blocks come back, the client has its answer."""
+        self.batch.leave(request)
+        self.pool.release(request)
+        self.deliver(request, now, state, LENGTH)
+
+    def _end_of(self, decode: Request) -> int:
+        made = decode.known - decode.prompt_tokens
+        return decode.start + self.outputs[decode.index] - made
+
+    def forget_end(self, decode: Request) -> None:
+        """A preempted decode no longer ends when it would have."""
+        at = self._end_of(decode)
+        due = self.calendar[at]
+        due.remove(decode)
+        if not due:
+            del self.calendar[at]
+            self.ends.remove(at)
+            self.ends.sort()
+
+    def move_end(self, decode: Request) -> None:
+        """A decode that was left out ends one step of the counter later than before."""
+        at = self._end_of(decode)  # `start` has moved on already
+        due = self.calendar[at - 1]
+        due.remove(decode)
+        if not due:
+            del self.calendar[at - 1]
+            self.ends.remove(at - 1)
+            self.ends.sort()
+        if at in self.calendar:
+            self.calendar[at].append(decode)
+        else:
+            self.calendar[at] = [decode]
+            heappush(self.ends, at)
+
+
+def _admission(request: Request) -> int:
+    return request.admission
+
+
+def _scheduler(
+    policy: Mixed | PrefillFirst | Chunked, server: Server, replica: IterationReplica
+) -> IterationLevel:
+    parts = (server, replica.queue, replica.batch, replica.pool)
+    if isinstance(policy, Mixed):
+        return MixedScheduler(*parts)
+    if isinstance(policy, PrefillFirst):
+        return PrefillFirstScheduler(*parts)
+    return ChunkedScheduler(*parts, policy.pass_order, policy.long_prefill_tokens)

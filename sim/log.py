@@ -1,0 +1,134 @@
+"""What happened, as typed columns: segments of iterations, prefill chunks, moves, pauses.
+
+A *segment* is k >= 1 consecutive iterations with the same membership, so nothing is recorded per
+token or per row. Durations inside a segment are the curve's values on its growing context and are
+recomputed from it when somebody asks (`sim.timeline`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct
+
+import numpy as np
+from numpy.typing import NDArray
+
+SEGMENT = np.dtype(
+    [
+        ("start_ns", "i8"),
+        ("end_ns", "i8"),
+        ("iteration", "i8"),
+        ("context", "i8"),
+        ("blocks", "i8"),
+        ("admitted", "i8"),
+        ("room", "i8"),
+        ("count", "i4"),
+        ("decodes", "i4"),
+        ("chunks", "i4"),
+        ("useful", "i4"),
+        ("stranded", "i4"),
+        ("paused", "i4"),
+        ("limit", "i4"),
+        ("growth", "i4"),
+    ]
+)
+"""``iteration`` numbers its first iteration from 1, ``count`` is k; ``context`` is that of the
+first iteration and grows by ``decodes`` each; ``decodes`` and ``chunks`` are computed rows
+(padding included); ``blocks`` KV blocks in use in the first iteration; ``admitted`` is admissions
+so far less preemptions so far, after its decision; ``room`` the blocks that one more request
+could have taken when admission ended; ``useful``, ``stranded``, ``paused`` count
+slots of each iteration (the rest is empty); ``limit`` is what stops those who wait, see
+`sim.decision.Limit`; ``growth`` is the row of ``growths`` that says how blocks grow, or -1."""
+
+CHUNK = np.dtype(
+    [("iteration", "i8"), ("past", "i8"), ("request", "i4"), ("tokens", "i4"), ("useful", "i4")]
+)
+"""A prefill chunk: ``tokens`` computed (padding included), after ``past`` earlier ones of its
+request; ``useful`` of them had never been computed before."""
+
+MOVE = np.dtype(
+    [
+        ("request", "i8"),
+        ("time_ns", "i8"),
+        ("iteration", "i8"),
+        ("known", "i4"),
+        ("slot", "i4"),
+        ("state", "i1"),
+        ("to", "i1"),
+        ("reason", "i1"),
+        ("", "i1"),
+    ]
+)
+"""``time_ns`` and ``iteration``: tokens and ends carry the iteration that made them, admissions and
+preemptions the one they precede (refusals 0); ``known`` is prompt + generated tokens then."""
+
+PAUSE = np.dtype([("iteration", "i8"), ("request", "i8")])
+
+GROWTH = np.dtype("<u2")
+"""Decodes that cross a block boundary; at most the slots, of which there are at most 65,535."""
+
+PACK_SEGMENT = Struct("<7q8i").pack
+PACK_CHUNK = Struct("<2q3i").pack
+PACK_MOVE = Struct("<3q2i4b").pack
+PACK_PAUSE = Struct("<2q").pack
+
+
+class Recorder:
+    """Rows as they happen, appended to flat buffers; `cut` takes an undone decision back."""
+
+    __slots__ = ("_mark", "chunks", "growths", "moves", "pauses", "segments")
+
+    def __init__(self) -> None:
+        self.segments = bytearray()
+        self.chunks = bytearray()
+        self.moves = bytearray()
+        self.pauses = bytearray()
+        self.growths = bytearray()
+        self._mark = (0, 0, 0)
+
+    def mark(self) -> None:
+        """Remember this place: a decision begins."""
+        self._mark = (len(self.chunks), len(self.moves), len(self.pauses))
+
+    def cut(self) -> None:
+        """Undo what was recorded since the mark."""
+        chunks, moves, pauses = self._mark
+        del self.chunks[chunks:]
+        del self.moves[moves:]
+        del self.pauses[pauses:]
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """A finished run's record, as structured arrays (`SEGMENT`, `CHUNK`, `MOVE`, `PAUSE`).
+
+    ``growths`` has shape (rows, block_size): decodes that take a block in the iteration after the
+    first, after the second, and so on, in turn. Requests count from 0 here, slots and iterations
+    from 1; slot 0 is none.
+    """
+
+    segments: NDArray[np.void]
+    chunks: NDArray[np.void]
+    moves: NDArray[np.void]
+    pauses: NDArray[np.void]
+    growths: NDArray[np.uint16]
+
+    @property
+    def iterations(self) -> int:
+        """How many iterations were executed."""
+        return int(self.segments["count"].sum())
+
+
+def finished(recorder: Recorder, block_size: int) -> Log:
+    """The recorder's buffers as arrays, without copying the large ones."""
+    growths = np.frombuffer(recorder.growths, GROWTH).reshape(-1, block_size)
+    moves = np.frombuffer(recorder.moves, MOVE)
+    if np.any(np.diff(moves["time_ns"]) < 0):  # refusals are noticed late when a run skips ahead
+        moves = moves[np.argsort(moves["time_ns"], kind="stable")]
+    return Log(
+        np.frombuffer(recorder.segments, SEGMENT),
+        np.frombuffer(recorder.chunks, CHUNK),
+        moves,
+        np.frombuffer(recorder.pauses, PAUSE),
+        growths,
+    )

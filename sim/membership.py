@@ -1,0 +1,136 @@
+"""Who was in which iteration, rebuilt for a window of iterations: the picture, and the tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.engine import Run
+from sim.request import State
+from sim.timeline import Timeline
+
+Ints = NDArray[np.int64]
+
+
+class Cell(IntEnum):
+    """What a slot did in an iteration."""
+
+    EMPTY = 0
+    PREFILL = 1
+    DECODE = 2
+    PAUSED = 3
+    STRANDED = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """A window of iterations: ``request`` (from 0, -1 for none) and ``cell`` (`Cell` codes), both
+    of shape (slots, iterations of the window); ``first`` is the window's first iteration.
+    """
+
+    first: int
+    request: Ints
+    cell: NDArray[np.int8]
+
+
+@dataclass(frozen=True, slots=True)
+class Residencies:
+    """One row per time that a request held a slot: iterations from 1, both ends included.
+
+    ``prompt_done`` is the iteration that ended the prompt, or one past ``last`` when none did.
+    """
+
+    request: Ints
+    slot: Ints
+    first: Ints
+    prompt_done: Ints
+    last: Ints
+
+
+def residencies(run: Run, iterations: int) -> Residencies:
+    """All residencies of *run*, in the order in which they began."""
+    rows: list[list[int]] = []
+    open_: dict[int, int] = {}
+    for move in run.log.moves.tolist():
+        request, _, iteration, _, slot, state, to, *_ = move
+        if to == State.PREFILL:
+            open_[request] = len(rows)
+            rows.append([request, slot, iteration, -1, -1])
+        elif request in open_:
+            row = rows[open_[request]]
+            if state == State.PREFILL and to != State.PREEMPTED:
+                row[3] = iteration
+            if to in (State.COMPLETED, State.PREEMPTED):
+                row[4] = iteration - (to == State.PREEMPTED)
+                del open_[request]
+    for place in open_.values():
+        rows[place][4] = iterations
+    table = np.array(rows, dtype=np.int64).reshape(-1, 5)
+    if run.static:
+        # a streamed member keeps its slot until its batch ends: that of the longest
+        starts = table[:, 2]
+        for start in np.unique(starts):
+            mine = starts == start
+            table[mine, 4] = table[mine, 4].max()
+    table[table[:, 3] < 0, 3] = table[table[:, 3] < 0, 4] + 1
+    return Residencies(*(table[:, i] for i in range(5)))
+
+
+def membership(run: Run, timeline: Timeline, first: int, last: int) -> Membership:
+    """What every slot did in iterations *first* to *last* (from 1, both included)."""
+    last = min(last, timeline.iterations)
+    width = max(last - first + 1, 0)
+    request = np.full((run.slots, width), -1, dtype=np.int64)
+    cell = np.zeros((run.slots, width), dtype=np.int8)
+    if not width:
+        return Membership(first, request, cell)
+    stays = residencies(run, timeline.iterations)
+    segments = timeline.segment_of(np.arange(first, last + 1))
+    alone = timeline.decodes[segments] == 0
+    chunked = {
+        (int(r), int(i))
+        for r, i in zip(run.log.chunks["request"], run.log.chunks["iteration"], strict=True)
+        if first <= i <= last
+    }
+    paused = {
+        (int(r), int(i))
+        for r, i in zip(run.log.pauses["request"], run.log.pauses["iteration"], strict=True)
+        if first <= i <= last
+    }
+    outputs = run.requests.output_tokens
+    inside = (stays.last >= first) & (stays.first <= last)
+    for row in np.flatnonzero(inside):
+        who, slot = int(stays.request[row]), int(stays.slot[row]) - 1
+        done = int(stays.prompt_done[row])
+        for at in range(max(int(stays.first[row]), first), min(int(stays.last[row]), last) + 1):
+            column = at - first
+            if (who, at) in chunked:
+                kind = Cell.PREFILL
+            elif run.static:
+                ended = at >= int(stays.first[row]) + int(outputs[who])
+                kind = Cell.STRANDED if ended else Cell.DECODE
+            elif at <= done or alone[column] or (who, at) in paused:
+                kind = Cell.PAUSED
+            else:
+                kind = Cell.DECODE
+            request[slot, column] = who
+            cell[slot, column] = kind
+    return Membership(first, request, cell)
+
+
+def token_times(run: Run, timeline: Timeline) -> list[list[int]]:
+    """When every token of every request existed, in ns; for runs small enough to list."""
+    whole = membership(run, timeline, 1, timeline.iterations)
+    ends = timeline.end_of(np.arange(1, timeline.iterations + 1))
+    out: list[list[int]] = [[] for _ in range(len(run.requests))]
+    stays = residencies(run, timeline.iterations)
+    emits = set(zip(stays.request.tolist(), stays.prompt_done.tolist(), strict=True))
+    for column in range(whole.cell.shape[1]):
+        for slot in range(run.slots):
+            kind, who = whole.cell[slot, column], int(whole.request[slot, column])
+            if kind == Cell.DECODE or (kind == Cell.PREFILL and (who, column + 1) in emits):
+                out[who].append(int(ends[column]))
+    return out

@@ -1,0 +1,144 @@
+"""What every iteration-level scheduler shares: admission from the queue, preemption in the pass."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from sim.batch import Batch
+from sim.decision import Decision, Limit
+from sim.kv import Paged
+from sim.queue import Fcfs
+from sim.request import Reason, Request
+from sim.settings import Server
+
+
+class IterationLevel(ABC):
+    """A policy over a queue, a batch and a KV pool, consulted at every boundary that may matter.
+
+    The engine skips `decide` when nothing waits or no slot is free, no prompt is unfinished and
+    every decode's block is there: then all decodes simply go on.
+    """
+
+    whole_prompts: bool
+
+    def __init__(self, server: Server, queue: Fcfs, batch: Batch, pool: Paged) -> None:
+        self.server = server
+        self.queue = queue
+        self.batch = batch
+        self.pool = pool
+        self.budget = server.budget
+        self.strict = server.head_of_line == "strict"
+        self.spare = 1 if server.append_check == "spare_block" and pool.grows else 0
+
+    @abstractmethod
+    def decide(self) -> Decision:
+        """The changes at this boundary."""
+
+    def refuses(self, request: Request) -> Reason | None:
+        """Why *request* can never be served here, or None."""
+        if self.pool.blocks_for(request.prompt_tokens + request.limit - 1) > self.pool.total:
+            return Reason.EXCEEDS_KV_CACHE
+        if self.whole_prompts and request.prompt_tokens > self.budget:
+            return Reason.EXCEEDS_TOKEN_BUDGET
+        longest = self.server.max_context_tokens
+        if longest is not None and request.prompt_tokens + request.limit > longest:
+            return Reason.EXCEEDS_CONTEXT
+        return None
+
+    def chunk(self, request: Request, budget: int, others: int) -> int:
+        """Prompt tokens that *request*, one of *others* + 1 in the system, gets of *budget*."""
+        return min(request.known - request.computed, budget)
+
+    def room_asked(self, request: Request, chunk: int) -> int:
+        """Tokens that must have room at admission."""
+        return request.known
+
+    def admit(self, decision: Decision, budget: int) -> int:
+        """Admit from the front of the queue into *decision*; the budget left is returned."""
+        queue, pool = self.queue, self.pool
+        free_slots = len(self.batch.free_slots)
+        place = 0
+        looked = -1  # requests looked at beyond the first that did not fit
+        admitted, chunks = decision.admitted, decision.chunks
+        while free_slots > len(admitted) and budget > 0:
+            request = queue.at(place)
+            if request is None:
+                break
+            if looked >= 0:
+                looked += 1
+                if looked > self.server.skip_depth:
+                    break
+            tokens = self._fitting(decision, request, budget)
+            if tokens:
+                queue.take(place)
+                pool.admit(request, tokens)
+                admitted.append(request)
+                chunks.append((request, tokens))
+                budget = max(budget - tokens, 0)
+            elif self.strict:
+                break
+            else:
+                place += 1
+                looked = max(looked, 0)
+        decision.limit = self._limit(decision, budget, free_slots - len(admitted))
+        decision.room = pool.room
+        return budget
+
+    def _fitting(self, decision: Decision, request: Request, budget: int) -> int:
+        """Tokens that *request* would compute in this iteration if admitted; 0: it does not fit."""
+        known = request.known
+        if self.whole_prompts:
+            tokens = known
+            # a recompute larger than the whole budget may exceed it, as the only prefill
+            if known > budget and not (known > self.budget and not decision.chunks):
+                return 0
+        else:
+            others = len(self.batch.running) + len(self.queue.waiting) + len(decision.admitted) - 1
+            tokens = self.chunk(request, budget, others)
+        pool = self.pool
+        return tokens if pool.fits(pool.asks(request, self.room_asked(request, tokens))) else 0
+
+    def _limit(self, decision: Decision, budget: int, free_slots: int) -> Limit:
+        head = self.queue.at(0)
+        if head is None:
+            return Limit.NOTHING_WAITING
+        if free_slots == 0:
+            return Limit.SLOTS
+        if budget <= 0 or (
+            self.whole_prompts
+            and head.known > budget
+            and not (head.known > self.budget and not decision.chunks)
+        ):
+            return Limit.TOKENS
+        return Limit.KV
+
+    def preempt_last(self, decision: Decision, alive: list[Request]) -> Request:
+        """Preempt the most recently admitted of *alive*; its blocks come back."""
+        victim = alive.pop()
+        decision.preempted.append(victim)
+        if victim in self.batch.prefills or not self.pool.grows:
+            self.pool.release(victim)
+        else:
+            self.pool.free += self.pool.blocks_for(self.batch.past(victim))
+        return victim
+
+    def all_decode(self, decision: Decision) -> None:
+        """Every running request decodes, in order of admission, preempting while blocks lack."""
+        batch, pool, spare = self.batch, self.pool, self.spare
+        need = batch.crossing()
+        if need + spare <= pool.free:
+            pool.free -= need
+            return
+        alive = list(batch.running)
+        turn = 0
+        while turn < len(alive):
+            decode = alive[turn]
+            takes = 1 if batch.past(decode) % pool.block_size == 0 else 0
+            while max(takes, spare) > pool.free:
+                if self.preempt_last(decision, alive) is decode:
+                    break
+            else:
+                pool.free -= takes
+                turn += 1
+        if decision.preempted:
+            decision.limit = Limit.PREEMPTED

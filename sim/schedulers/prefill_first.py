@@ -1,0 +1,23 @@
+"""vLLM V0: prompts that fit run at once and alone; otherwise everybody decodes."""
+
+from __future__ import annotations
+
+from sim.decision import Decision
+from sim.schedulers.iteration_level import IterationLevel
+
+
+class PrefillFirstScheduler(IterationLevel):
+    """Whole prompts before decodes (vLLM 0.6.3 `core/scheduler.py`, without chunked prefill;
+    `append_check: spare_block` is its habit of asking one free block for every decode).
+    """
+
+    whole_prompts = True
+
+    def decide(self) -> Decision:
+        decision = Decision()
+        self.admit(decision, self.budget)
+        if decision.admitted:
+            decision.all_paused = True
+        else:
+            self.all_decode(decision)
+        return decision

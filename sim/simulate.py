@@ -1,0 +1,37 @@
+"""The one entry: offered work, a server, a policy and a curve make a run."""
+
+from __future__ import annotations
+
+from sim.engine import Progress, Run
+from sim.iteration_level import IterationReplica
+from sim.request_level import StaticReplica
+from sim.settings import Policy, Server, Static
+from sim.source import Source, TraceSource
+from sim.steptime import StepTime
+from sim.trace import Trace
+
+
+def simulate(
+    work: Trace | Source,
+    server: Server,
+    policy: Policy,
+    curve: StepTime,
+    *,
+    horizon_ns: int | None = None,
+    fast_forward: bool = True,
+    progress: Progress | None = None,
+) -> Run:
+    """Simulate *work* on one replica until it is empty, or to *horizon_ns* (inclusive).
+
+    ``fast_forward=False`` steps every iteration by its own event; the run is the same.
+    Raises ValueError for an endless source without a horizon, StepTimeError when the curve has
+    no answer for a shape.
+    """
+    source = TraceSource(work) if isinstance(work, Trace) else work
+    if source.endless and horizon_ns is None:
+        raise ValueError("an endless backlog needs a horizon_s to end at")
+    if isinstance(policy, Static):
+        return StaticReplica(
+            source, curve, server, policy, horizon_ns, fast_forward, progress
+        ).run()
+    return IterationReplica(source, curve, server, policy, horizon_ns, fast_forward, progress).run()

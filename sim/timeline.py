@@ -1,0 +1,179 @@
+"""Iterations rebuilt from segments: their shapes, durations and times. Simulates nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.engine import InvariantError, Run
+
+Ints = NDArray[np.int64]
+
+PIECE = 1 << 20  # iterations expanded at once
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Consecutive iterations, one element each: their segment, offset in it, start and duration."""
+
+    segment: Ints
+    offset: Ints
+    start_ns: Ints
+    step_ns: Ints
+
+    @property
+    def end_ns(self) -> Ints:
+        """When each iteration's tokens exist."""
+        return self.start_ns + self.step_ns
+
+
+class Timeline:
+    """Views on a run's segments, as int64 columns of one length (segments)."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        rows = run.log.segments
+        self.start_ns: Ints = rows["start_ns"].astype(np.int64)
+        self.end_ns: Ints = rows["end_ns"].astype(np.int64)
+        self.first: Ints = rows["iteration"].astype(np.int64)
+        self.count: Ints = rows["count"].astype(np.int64)
+        self.decodes: Ints = rows["decodes"].astype(np.int64)
+        self.context: Ints = rows["context"].astype(np.int64)
+        self.chunks: Ints = rows["chunks"].astype(np.int64)
+
+    def __len__(self) -> int:
+        return len(self.count)
+
+    @property
+    def iterations(self) -> int:
+        """How many iterations were executed."""
+        return int(self.count.sum())
+
+    # -- what a prefill iteration computed -----------------------------------------------------
+
+    def _per_segment(self, amount: Ints) -> Ints:
+        place = self.segment_of(self.run.log.chunks["iteration"])
+        total = np.zeros(len(self), dtype=np.int64)
+        np.add.at(total, place, amount)
+        return total
+
+    @cached_property
+    def tokens(self) -> Ints:
+        """Prefill tokens computed per segment, padding included."""
+        return self._per_segment(self.run.log.chunks["tokens"].astype(np.int64))
+
+    @cached_property
+    def tokens_useful(self) -> Ints:
+        """Those of them that are no padding and had never been computed before."""
+        return self._per_segment(self.run.log.chunks["useful"].astype(np.int64))
+
+    @cached_property
+    def chunk_past(self) -> Ints:
+        """Σ chunk tokens × past, per segment, tokens²."""
+        rows = self.run.log.chunks
+        return self._per_segment(rows["tokens"].astype(np.int64) * rows["past"])
+
+    @cached_property
+    def chunk_squared(self) -> Ints:
+        """Σ (chunk tokens)², per segment."""
+        return self._per_segment(self.run.log.chunks["tokens"].astype(np.int64) ** 2)
+
+    # -- iterations ----------------------------------------------------------------------------
+
+    def segment_of(self, iteration: Ints) -> Ints:
+        """The segment that holds each iteration (numbered from 1)."""
+        place: Ints = np.searchsorted(self.first, iteration, side="right") - 1
+        return place
+
+    def steps_at(self, segment: Ints, offset: Ints) -> Ints:
+        """Duration in ns of the iteration at *offset* of each *segment*."""
+        single = self.count[segment] == 1
+        out = self.end_ns[segment] - self.start_ns[segment]
+        if not single.all():
+            where = np.flatnonzero(~single)
+            rows, ahead = segment[where], offset[where]
+            zero = np.zeros(len(rows), dtype=np.int64)
+            context = self.context[rows] + self.decodes[rows] * ahead
+            out[where] = self.run.curve.steps_ns(
+                self.decodes[rows], context, zero, zero, zero, zero
+            )
+        return out
+
+    def pieces(self, segments: Ints | None = None) -> Iterator[Piece]:
+        """The iterations of *segments* (default: all), in order, about a million at a time."""
+        chosen = np.arange(len(self)) if segments is None else segments
+        if not len(chosen):
+            return
+        total = np.cumsum(self.count[chosen])
+        low = 0
+        while low < len(chosen):
+            before = int(total[low - 1]) if low else 0
+            high = max(int(np.searchsorted(total, before + PIECE, side="right")), low + 1)
+            yield self._piece(chosen[low:high])
+            low = high
+
+    def _piece(self, rows: Ints) -> Piece:
+        count = self.count[rows]
+        segment = np.repeat(rows, count)
+        begin = np.cumsum(count) - count
+        offset = np.arange(len(segment), dtype=np.int64) - np.repeat(begin, count)
+        step = self.steps_at(segment, offset)
+        elapsed = np.cumsum(step)
+        last = begin + count - 1
+        base = elapsed[begin] - step[begin]
+        if np.any(elapsed[last] - base != self.end_ns[rows] - self.start_ns[rows]):
+            raise InvariantError("a segment's step times do not add up to its duration")
+        start = np.repeat(self.start_ns[rows] - base, count) + elapsed - step
+        return Piece(segment, offset, start, step)
+
+    @cached_property
+    def first_step_ns(self) -> Ints:
+        """Duration of each segment's first iteration."""
+        return self.steps_at(np.arange(len(self)), np.zeros(len(self), dtype=np.int64))
+
+    @cached_property
+    def last_step_ns(self) -> Ints:
+        """Duration of each segment's last iteration, its longest."""
+        return self.steps_at(np.arange(len(self)), self.count - 1)
+
+    def end_of(self, iteration: Ints) -> Ints:
+        """When the tokens of each *iteration* (numbered from 1) exist, in ns."""
+        segment = self.segment_of(iteration)
+        offset = iteration - self.first[segment]
+        out = self.end_ns[segment].copy()
+        inside = offset < self.count[segment] - 1
+        if inside.any():
+            needed = np.unique(segment[inside])
+            wanted = np.flatnonzero(inside)
+            order = wanted[np.argsort(iteration[wanted], kind="stable")]
+            for piece in self.pieces(needed):
+                numbers = self.first[piece.segment] + piece.offset
+                low = np.searchsorted(iteration[order], numbers[0])
+                high = np.searchsorted(iteration[order], numbers[-1], side="right")
+                mine = order[low:high]
+                mine = mine[np.isin(segment[mine], needed)]
+                out[mine] = piece.end_ns[np.searchsorted(numbers, iteration[mine])]
+        return out
+
+    def shapes(self) -> tuple[Ints, Ints, Ints, Ints]:
+        """(decodes, largest context, prefill tokens, chunk·past) of each segment."""
+        context = self.context + self.decodes * (self.count - 1)
+        return self.decodes, context, self.tokens, self.chunk_past
+
+    @cached_property
+    def outside(self) -> int:
+        """Iterations whose shape lies outside what the curve was measured on."""
+        decodes, last, tokens, past = self.shapes()
+        outside = self.run.curve.outside
+        head = outside(decodes, self.context, tokens, past)
+        tail = outside(decodes, last, tokens, past)
+        total = int(self.count[head & tail].sum())
+        for piece in self.pieces(np.flatnonzero(head != tail)):
+            rows = piece.segment
+            context = self.context[rows] + decodes[rows] * piece.offset
+            total += int(outside(decodes[rows], context, tokens[rows], past[rows]).sum())
+        return total
