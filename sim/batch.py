@@ -9,6 +9,7 @@ iteration are ``ring[steps % block_size]``, one array read.
 
 from __future__ import annotations
 
+from array import array
 from heapq import heapify, heappop, heappush
 
 from sim.request import Request
@@ -40,7 +41,7 @@ class Batch:
         self.decodes = 0
         self.context = 0
         self.steps = 0
-        self.ring = [0] * block_size
+        self.ring = array("H", bytes(2 * block_size))
         self.free_slots = list(range(1, slots + 1))
         heapify(self.free_slots)
         self.admissions = 0

@@ -67,11 +67,23 @@ class Boundaries:
         grows = np.flatnonzero((growth >= 0) & (piece.offset > 0))
         if len(grows):
             size = self.run.server.block_size
-            ring = np.cumsum(self.run.log.growths[growth[grows]], axis=1, dtype=np.int64)
+            table = self._taken[growth[grows]]
             turns, rest = np.divmod(piece.offset[grows], size)
-            part = np.where(rest > 0, ring[np.arange(len(grows)), rest - 1], 0)
-            used[grows] += turns * ring[:, -1] + part
+            begin = self._phase[growth[grows]]
+            rows_ = np.arange(len(grows))
+            used[grows] += turns * table[:, size] + table[rows_, begin + rest] - table[rows_, begin]
         return used
+
+    @cached_property
+    def _phase(self) -> Ints:
+        return self.run.log.growths[:, 0].astype(np.int64)
+
+    @cached_property
+    def _taken(self) -> Ints:
+        """Blocks taken by the phases before each, over two turns: shape (rows, 2 block_size)."""
+        ring = self.run.log.growths[:, 1:].astype(np.int64)
+        turns = np.concatenate((np.zeros((len(ring), 1), dtype=np.int64), ring, ring), axis=1)
+        return np.cumsum(turns, axis=1)
 
     def peak_blocks(self) -> int:
         """The most KV blocks in use in any iteration."""

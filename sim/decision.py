@@ -27,7 +27,17 @@ class Decision:
     request could have taken then. KV blocks have been taken and given back when it is answered.
     """
 
-    __slots__ = ("admitted", "all_paused", "chunks", "limit", "paused", "preempted", "room")
+    __slots__ = (
+        "admitted",
+        "all_paused",
+        "chunks",
+        "context",
+        "decodes",
+        "limit",
+        "paused",
+        "preempted",
+        "room",
+    )
 
     def __init__(self) -> None:
         self.admitted: list[Request] = []
@@ -37,3 +47,5 @@ class Decision:
         self.all_paused = False
         self.limit = Limit.NOTHING_WAITING
         self.room = 0
+        self.decodes = 0
+        self.context = 0

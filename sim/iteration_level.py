@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import replace
 from heapq import heappop, heappush
-from struct import Struct
 from typing import Any
 
-import numpy as np
 import simpy
 
 from sim.batch import Batch
@@ -29,7 +27,7 @@ from sim.engine import (
     Run,
 )
 from sim.kv import pool_for
-from sim.log import PACK_CHUNK, PACK_MOVE, PACK_PAUSE, PACK_SEGMENT
+from sim.log import PACK_CHUNK, PACK_MOVE, PACK_PAUSE, PACK_PHASE, PACK_SEGMENT
 from sim.request import Reason, Request
 from sim.schedulers.chunked import ChunkedScheduler
 from sim.schedulers.iteration_level import IterationLevel
@@ -39,7 +37,6 @@ from sim.settings import CHUNKED_BUDGET, Chunked, Mixed, PrefillFirst, Server
 from sim.source import Source
 from sim.steptime import StepTime
 
-SCALAR_RUN = 24  # iterations up to which adding one by one beats setting up arrays
 NOTHING, SLOTS = int(Limit.NOTHING_WAITING), int(Limit.SLOTS)
 ADMITTED, READMITTED = int(Reason.ADMITTED), int(Reason.READMITTED)
 PROMPT_DONE, LENGTH, KV_EXHAUSTED = (
@@ -75,7 +72,6 @@ class IterationReplica(Replica):
         self.depth = server.skip_depth
         self.calendar: dict[int, list[Request]] = {}  # batch.steps -> who ends when it is reached
         self.ends: list[int] = []
-        self.pack_growth = Struct(f"<{server.block_size}H").pack
         # the open segment; count 0 means that none is open
         self.count = 0
         self.start = 0
@@ -102,7 +98,8 @@ class IterationReplica(Replica):
         running, prefills, free_slots = batch.running, batch.prefills, batch.free_slots
         waiting, endless = self.queue.waiting, self.queue.endless
         ring, block_size, spare = batch.ring, batch.block_size, scheduler.spare
-        decode_ns = self.curve.decode_ns
+        decode_ns, advance_ns = self.curve.decode_ns, self.curve.advance_ns
+        ends, grows = self.ends, pool.grows
         segments = self.record.segments
         fast = self.fast_forward
         now = 0
@@ -155,11 +152,17 @@ class IterationReplica(Replica):
                 raise InvariantError(f"at {now} ns nobody can run, although somebody waits")
             count = 1
             if fast and sure:
-                count = self.unchanged(now, decodes)
+                # the decisions of iterations until one ends or blocks may lack are known
+                count = ends[0] - batch.steps
+                if grows and decodes * (1 + (count - 1) // block_size) > pool.free - spare:
+                    count = self.until_shortage(count, decodes)
             if count == 1:
                 duration = decode_ns(decodes, context)
             else:
-                count, duration = self.advance(now, decodes, context, count)
+                until = NEVER
+                if free_slots and not endless and (not waiting or self.looks_past(len(waiting))):
+                    until = self.next_arrival - now  # one more in the queue could change them
+                count, duration = advance_ns(decodes, context, decodes, count, until, horizon - now)
             end = now + duration
             if end > horizon:
                 self.flush(now)
@@ -196,61 +199,25 @@ class IterationReplica(Replica):
 
     # -- runs in which nothing changes ---------------------------------------------------------
 
-    def unchanged(self, now: int, decodes: int) -> int:
-        """Iterations from here on whose decisions are known: all decode, nobody joins or ends."""
-        batch, pool = self.batch, self.pool
-        count = self.ends[0] - batch.steps
-        if pool.grows:
-            size = batch.block_size
-            left = pool.free - self.scheduler.spare
-            if left < 0:
-                return 1
-            if decodes * (1 + (count - 1) // size) > left:
-                turns, left = divmod(left, decodes)
-                enough = 1 + turns * size
-                at = batch.steps + 1
-                while left >= batch.ring[at % size]:
-                    left -= batch.ring[at % size]
-                    at += 1
-                    enough += 1
-                count = min(count, enough)
-        return count
+    def until_shortage(self, count: int, decodes: int) -> int:
+        """At most *count* iterations, the first with its blocks taken, before blocks may lack."""
+        batch = self.batch
+        left = self.pool.free - self.scheduler.spare
+        if left < 0:
+            return 1
+        size = batch.block_size
+        turns, left = divmod(left, decodes)
+        enough = 1 + turns * size
+        at = batch.steps + 1
+        while left >= batch.ring[at % size]:
+            left -= batch.ring[at % size]
+            at += 1
+            enough += 1
+        return min(count, enough)
 
-    def advance(self, now: int, decodes: int, context: int, count: int) -> tuple[int, int]:
-        """At most *count* iterations, cut at the first boundary that an arrival could change or
-        that the horizon forbids; (how many, how long together).
-        """
-        cut = self.next_arrival if self.arrival_matters() else NEVER
-        horizon = self.horizon
-        if count <= SCALAR_RUN:
-            decode_ns = self.curve.decode_ns
-            end = now + decode_ns(decodes, context)
-            done = 1
-            while done < count and end < cut:
-                later = end + decode_ns(decodes, context + done * decodes)
-                if later > horizon:
-                    break
-                end = later
-                done += 1
-            return done, end - now
-        bound = min(cut, horizon + 1)
-        if bound < NEVER:
-            # steps never get shorter in a run, so the first bounds how many fit
-            first = self.curve.decode_ns(decodes, context)
-            count = min(count, max((bound - now) // first + 2, 1))
-        elapsed = np.cumsum(self.curve.decode_run_ns(decodes, context, decodes, count))
-        if cut < NEVER:
-            count = min(count, int(np.searchsorted(elapsed, cut - now)) + 1)
-        if horizon < NEVER:
-            count = min(count, max(int(np.searchsorted(elapsed, horizon - now, side="right")), 1))
-        return count, int(elapsed[count - 1])
-
-    def arrival_matters(self) -> bool:
-        """Whether one more in the queue could change a decision while all others go on."""
-        if not self.batch.free_slots or self.queue.endless:
-            return False
-        waiting = len(self.queue.waiting)
-        return not waiting or (not self.strict and waiting <= self.depth + 1)
+    def looks_past(self, waiting: int) -> bool:
+        """Whether an arrival behind *waiting* others, who do not fit, would be looked at."""
+        return not self.strict and waiting <= self.depth + 1
 
     def take_blocks(self, count: int) -> None:
         """Blocks that the decodes took in a run after its first iteration."""
@@ -277,9 +244,9 @@ class IterationReplica(Replica):
         decodes = batch.decodes
         if count > 1 and self.pool.grows:
             size = batch.block_size
-            at = (batch.steps - count + 1) % size
-            growth = len(record.growths) // (2 * size)
-            record.growths += self.pack_growth(*batch.ring[at:], *batch.ring[:at])
+            growth = len(record.growths) // (2 * size + 2)
+            record.growths += PACK_PHASE((batch.steps - count + 1) % size)
+            record.growths += batch.ring.tobytes()
         record.segments += PACK_SEGMENT(
             self.start,
             now,
@@ -349,6 +316,7 @@ class IterationReplica(Replica):
         for request in decision.paused:
             decodes -= 1
             context -= batch.past(request)
+        decision.decodes, decision.context = decodes, context
         tokens = past = squared = 0
         for request, new in decision.chunks:
             tokens += new
@@ -361,12 +329,8 @@ class IterationReplica(Replica):
         batch, record = self.batch, self.record
         self.iterations = iteration = self.iterations + 1
         rows = len(decision.chunks)
-        decodes, context = batch.decodes, batch.context
-        if decision.all_paused:
-            decodes = context = 0
+        decodes, context = decision.decodes, decision.context
         for request in decision.paused:
-            decodes -= 1
-            context -= batch.past(request)
             record.pauses += PACK_PAUSE(iteration, request.index)
         done = []
         for request, new in decision.chunks:

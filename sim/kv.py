@@ -27,24 +27,21 @@ class Paged:
         """Blocks that hold *tokens* entries."""
         return -(-tokens // self.block_size)
 
-    def asks(self, request: Request, tokens: int) -> int:
-        """Blocks that must be free to admit *request* when *tokens* of it must have room."""
-        return -(-tokens // self.block_size)
-
-    def fits(self, blocks: int) -> bool:
-        """Whether *blocks* can be taken now."""
-        return blocks <= self.free
-
     @property
     def room(self) -> int:
         """The most blocks that one request could take now."""
         return self.free
 
-    def admit(self, request: Request, tokens: int) -> None:
-        """Let a request without blocks write its first *tokens* entries."""
-        blocks = -(-tokens // self.block_size)
-        request.blocks = blocks
+    def admit(self, request: Request, tokens: int, needed: int) -> bool:
+        """Let a request without blocks write its first *tokens* entries, if *needed* have room.
+
+        All or nothing: False changes nothing.
+        """
+        if -(-needed // self.block_size) > self.free:
+            return False
+        request.blocks = blocks = -(-tokens // self.block_size)
         self.free -= blocks
+        return True
 
     def growth(self, request: Request, tokens: int) -> int:
         """Blocks that a prefilling request lacks to hold *tokens* entries."""
@@ -61,12 +58,13 @@ class Reserve(Paged):
 
     grows = False
 
-    def asks(self, request: Request, tokens: int) -> int:
-        return -(-(request.prompt_tokens + request.limit - 1) // self.block_size)
-
-    def admit(self, request: Request, tokens: int) -> None:
-        request.blocks = self.asks(request, tokens)
-        self.free -= request.blocks
+    def admit(self, request: Request, tokens: int, needed: int) -> bool:
+        blocks = -(-(request.prompt_tokens + request.limit - 1) // self.block_size)
+        if blocks > self.room:
+            return False
+        request.blocks = blocks
+        self.free -= blocks
+        return True
 
     def growth(self, request: Request, tokens: int) -> int:
         return 0
@@ -79,16 +77,14 @@ class Contiguous(Reserve):
         super().__init__(blocks, block_size)
         self._holes: list[tuple[int, int]] = [(0, self.total)]
 
-    def fits(self, blocks: int) -> bool:
-        return blocks <= self.room
-
     @property
     def room(self) -> int:
         """Blocks of the largest unbroken free segment."""
         return max((size for _, size in self._holes), default=0)
 
-    def admit(self, request: Request, tokens: int) -> None:
-        super().admit(request, tokens)
+    def admit(self, request: Request, tokens: int, needed: int) -> bool:
+        if not super().admit(request, tokens, needed):
+            return False
         for i, (start, size) in enumerate(self._holes):
             if size >= request.blocks:
                 request.position = start
@@ -96,7 +92,7 @@ class Contiguous(Reserve):
                     del self._holes[i]
                 else:
                     self._holes[i] = (start + request.blocks, size - request.blocks)
-                return
+                return True
         raise RuntimeError(f"{request}: admitted without a hole of {request.blocks} blocks")
 
     def release(self, request: Request) -> None:

@@ -64,13 +64,14 @@ preemptions the one they precede (refusals 0); ``known`` is prompt + generated t
 
 PAUSE = np.dtype([("iteration", "i8"), ("request", "i8")])
 
-GROWTH = np.dtype("<u2")
+GROWTH = np.dtype("=u2")
 """Decodes that cross a block boundary; at most the slots, of which there are at most 65,535."""
 
 PACK_SEGMENT = Struct("<7q8i").pack
 PACK_CHUNK = Struct("<2q3i").pack
 PACK_MOVE = Struct("<3q2i4b").pack
 PACK_PAUSE = Struct("<2q").pack
+PACK_PHASE = Struct("=H").pack
 
 
 class Recorder:
@@ -102,9 +103,9 @@ class Recorder:
 class Log:
     """A finished run's record, as structured arrays (`SEGMENT`, `CHUNK`, `MOVE`, `PAUSE`).
 
-    ``growths`` has shape (rows, block_size): decodes that take a block in the iteration after the
-    first, after the second, and so on, in turn. Requests count from 0 here, slots and iterations
-    from 1; slot 0 is none.
+    ``growths`` has shape (rows, 1 + block_size): a phase, then the decodes that take a block in an
+    iteration, by phase; the one after the segment's first has the phase named, and so on in turn.
+    Requests count from 0 here, slots and iterations from 1; slot 0 is none.
     """
 
     segments: NDArray[np.void]
@@ -121,7 +122,7 @@ class Log:
 
 def finished(recorder: Recorder, block_size: int) -> Log:
     """The recorder's buffers as arrays, without copying the large ones."""
-    growths = np.frombuffer(recorder.growths, GROWTH).reshape(-1, block_size)
+    growths = np.frombuffer(recorder.growths, GROWTH).reshape(-1, 1 + block_size)
     moves = np.frombuffer(recorder.moves, MOVE)
     if np.any(np.diff(moves["time_ns"]) < 0):  # refusals are noticed late when a run skips ahead
         moves = moves[np.argsort(moves["time_ns"], kind="stable")]

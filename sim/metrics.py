@@ -219,9 +219,7 @@ def _there(values: NDArray[Any]) -> NDArray[Any]:
     return kept
 
 
-def _describe(
-    result: dict[str, Value], name: str, values: NDArray[Any], unsure: list[str]
-) -> None:
+def _describe(result: dict[str, Value], name: str, values: NDArray[Any], unsure: list[str]) -> None:
     """Mean and quantiles of *values* (ns), in seconds."""
     n = len(values)
     if not n:

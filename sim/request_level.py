@@ -10,7 +10,6 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import simpy
 
 from sim.decision import Limit
@@ -21,7 +20,6 @@ from sim.request import Reason, Request
 from sim.settings import Server, Static
 from sim.source import Source
 from sim.steptime import StepTime
-
 
 # start, end, first iteration, context, count, decodes, chunks, useful, stranded
 _Row = tuple[int, int, int, int, int, int, int, int, int]
@@ -188,21 +186,16 @@ class StaticReplica(Replica):
             while tokens < until:
                 context = sum(p for p, _ in rows) + len(rows) * (tokens - 1)
                 count = until - tokens if self.fast_forward else 1
-                steps = self.curve.decode_run_ns(len(rows), context, len(rows), count)
-                elapsed = np.cumsum(steps)
-                room = self.horizon - now
-                ends = count
-                if elapsed[-1] > room:
-                    ends = int(np.searchsorted(elapsed, room, side="right"))
-                if ends:
-                    duration = int(elapsed[ends - 1])
-                    yield self.env.timeout(duration)
-                    self._row(now, now + duration, ends, len(rows), context, 0, batch)
-                    self.iterations += ends
-                    now += duration
-                    tokens += ends
-                if ends < count:
+                ends, duration = self.curve.advance_ns(
+                    len(rows), context, len(rows), count, NEVER, self.horizon - now
+                )
+                if now + duration > self.horizon:
                     return False
+                yield self.env.timeout(duration)
+                self._row(now, now + duration, ends, len(rows), context, 0, batch)
+                self.iterations += ends
+                now += duration
+                tokens += ends
             self._finish(batch, tokens, now)
         return True
 

@@ -22,6 +22,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
+from itertools import repeat
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -31,7 +32,8 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 NS = 1e9
-_COUNT = np.arange(4096, dtype=np.float64)
+FEW, MANY = 24, 64  # steps up to which adding one by one beats setting up arrays
+ROUNDER = 1.5 * 2.0**52  # added and taken away, rounds a float64 below 2^51 half to even
 
 
 class StepTimeError(ValueError):
@@ -47,6 +49,16 @@ class StepTime(Protocol):
 
     def decode_run_ns(self, decodes: int, context: int, growth: int, count: int) -> Floats:
         """*count* such iterations in a row, the context growing by *growth* each; whole numbers."""
+        ...
+
+    def advance_ns(
+        self, decodes: int, context: int, growth: int, count: int, until: int, limit: int
+    ) -> tuple[int, int]:
+        """At most *count* >= 1 such iterations: (how many, how long together in ns).
+
+        They stop at the first end at or after *until*, and before one that would end after
+        *limit*; the first always runs.
+        """
         ...
 
     def step_ns(
@@ -71,6 +83,10 @@ class StepTime(Protocol):
         chunk_squared: Ints,
     ) -> Ints:
         """Many iterations at once, element by element the value of `step_ns`."""
+        ...
+
+    def decodes_ns(self, decodes: Ints, context: Ints) -> Ints:
+        """Many iterations of decodes alone, element by element the value of `decode_ns`."""
         ...
 
     def outside(self, decodes: Ints, context: Ints, tokens: Ints, chunk_past: Ints) -> Bools:
@@ -135,6 +151,23 @@ class Curve:
         contexts = context + growth * np.arange(count, dtype=np.int64)
         return self.steps_ns(rows, contexts, zero, zero, zero, zero).astype(np.float64)
 
+    def advance_ns(
+        self, decodes: int, context: int, growth: int, count: int, until: int, limit: int
+    ) -> tuple[int, int]:
+        first = self.decode_ns(decodes, context)
+        # steps never get shorter in a run, so the first bounds how many fit
+        count = min(count, max(min(until, limit + 1) // first + 2, 1))
+        if count <= FEW:
+            elapsed, done = first, 1
+            while done < count and elapsed < until:
+                later = elapsed + self.decode_ns(decodes, context + done * growth)
+                if later > limit:
+                    break
+                elapsed = later
+                done += 1
+            return done, elapsed
+        return _cut(self.decode_run_ns(decodes, context, growth, count), until, limit)
+
     def step_ns(
         self,
         decodes: int,
@@ -176,8 +209,21 @@ class Curve:
             raise StepTimeError(_zero_text(int(decodes[i]), int(context[i]), int(tokens[i])))
         return durations
 
+    def decodes_ns(self, decodes: Ints, context: Ints) -> Ints:
+        zero = np.zeros(len(decodes), dtype=np.int64)
+        return self.steps_ns(decodes, context, zero, zero, zero, zero)
+
     def outside(self, decodes: Ints, context: Ints, tokens: Ints, chunk_past: Ints) -> Bools:
         return self.range.outside(decodes, context, tokens, chunk_past)
+
+
+def _cut(steps: Floats, until: int, limit: int) -> tuple[int, int]:
+    """How many of *steps* run (see `StepTime.advance_ns`), and how long together."""
+    elapsed = steps.cumsum()
+    count = min(int(elapsed.searchsorted(until)) + 1, len(steps))
+    if elapsed[count - 1] > limit:
+        count = max(int(elapsed.searchsorted(limit, "right")), 1)
+    return count, int(elapsed[count - 1])
 
 
 def _outside_text(range_: Range, n: int, context: int, tokens: int, chunk_past: int) -> str:
@@ -230,6 +276,13 @@ class Constant(Curve):
     def decode_run_ns(self, decodes: int, context: int, growth: int, count: int) -> Floats:
         return np.full(count, float(self.decode_ns(decodes, context)))
 
+    def advance_ns(
+        self, decodes: int, context: int, growth: int, count: int, until: int, limit: int
+    ) -> tuple[int, int]:
+        step = self.decode_ns(decodes, context)
+        done = max(min(count, -(-until // step), limit // step), 1)
+        return done, done * step
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Affine(Curve):
@@ -271,9 +324,10 @@ class Affine(Curve):
         return duration
 
     def decode_run_ns(self, decodes: int, context: int, growth: int, count: int) -> Floats:
-        if not self.extrapolate or count > len(_COUNT):
+        if not self.extrapolate:
             return Curve.decode_run_ns(self, decodes, context, growth, count)
-        run = _COUNT[:count] * growth
+        run = np.arange(count, dtype=np.float64)
+        run *= growth
         run += context
         run *= self.per_context_s
         run += self.base_s + self.per_decode_s * decodes
@@ -282,6 +336,44 @@ class Affine(Curve):
         if run[0] <= 0:
             raise StepTimeError(_zero_text(decodes, context, 0))
         return run
+
+    def advance_ns(
+        self, decodes: int, context: int, growth: int, count: int, until: int, limit: int
+    ) -> tuple[int, int]:
+        first = self.decode_ns(decodes, context)
+        if not self.extrapolate or first > 1 << 40:
+            return Curve.advance_ns(self, decodes, context, growth, count, until, limit)
+        stop = min(until, limit + 1)
+        count = min(count, max(stop // first + 2, 1))
+        if count > MANY:
+            return _cut(self.decode_run_ns(decodes, context, growth, count), until, limit)
+        fixed, per_context = self.base_s + self.per_decode_s * decodes, self.per_context_s
+        elapsed, step, bound = float(first), 0.0, float(stop)
+        entries, more = float(context), float(growth)
+        if elapsed < bound:
+            for _ in repeat(None, count - 1):
+                entries += more
+                step = (fixed + per_context * entries) * NS + ROUNDER - ROUNDER
+                elapsed += step
+                if elapsed >= bound:
+                    break
+        done = (int(entries) - context) // growth + 1
+        if elapsed > limit and done > 1:
+            return done - 1, int(elapsed - step)
+        return done, int(elapsed)
+
+    def decodes_ns(self, decodes: Ints, context: Ints) -> Ints:
+        if not self.extrapolate:
+            return Curve.decodes_ns(self, decodes, context)
+        seconds = self.per_decode_s * decodes
+        seconds += self.base_s
+        seconds += self.per_context_s * context
+        seconds *= NS
+        durations: Ints = np.rint(seconds).astype(np.int64)
+        if len(durations) and durations.min() <= 0:
+            i = int(np.argmin(durations))
+            raise StepTimeError(_zero_text(int(decodes[i]), int(context[i]), 0))
+        return durations
 
 
 LINEAR_TERMS = tuple(f.name for f in fields(Affine) if f.name.endswith("_s"))
@@ -566,6 +658,11 @@ class Bucketed:
     def decode_run_ns(self, decodes: int, context: int, growth: int, count: int) -> Floats:
         return self.curve.decode_run_ns(self.padded(decodes), context, growth, count)
 
+    def advance_ns(
+        self, decodes: int, context: int, growth: int, count: int, until: int, limit: int
+    ) -> tuple[int, int]:
+        return self.curve.advance_ns(self.padded(decodes), context, growth, count, until, limit)
+
     def step_ns(
         self,
         decodes: int,
@@ -594,6 +691,10 @@ class Bucketed:
         place = np.minimum(np.searchsorted(sizes, decodes), len(sizes) - 1)
         rows = np.where((chunks == 0) & (decodes <= sizes[-1]), sizes[place], decodes)
         return self.curve.steps_ns(rows, context, chunks, tokens, chunk_past, chunk_squared)
+
+    def decodes_ns(self, decodes: Ints, context: Ints) -> Ints:
+        zero = np.zeros(len(decodes), dtype=np.int64)
+        return self.steps_ns(decodes, context, zero, zero, zero, zero)
 
     def outside(self, decodes: Ints, context: Ints, tokens: Ints, chunk_past: Ints) -> Bools:
         return self.curve.outside(decodes, context, tokens, chunk_past)

@@ -94,13 +94,10 @@ class Timeline:
         single = self.count[segment] == 1
         out = self.end_ns[segment] - self.start_ns[segment]
         if not single.all():
-            where = np.flatnonzero(~single)
+            where = slice(None) if not single.any() else np.flatnonzero(~single)
             rows, ahead = segment[where], offset[where]
-            zero = np.zeros(len(rows), dtype=np.int64)
             context = self.context[rows] + self.decodes[rows] * ahead
-            out[where] = self.run.curve.steps_ns(
-                self.decodes[rows], context, zero, zero, zero, zero
-            )
+            out[where] = self.run.curve.decodes_ns(self.decodes[rows], context)
         return out
 
     def pieces(self, segments: Ints | None = None) -> Iterator[Piece]:
@@ -158,6 +155,32 @@ class Timeline:
                 mine = mine[np.isin(segment[mine], needed)]
                 out[mine] = piece.end_ns[np.searchsorted(numbers, iteration[mine])]
         return out
+
+    def start_of_next(self, time_ns: Ints) -> Ints:
+        """The number of the first iteration that starts at or after each moment."""
+        out = np.full(len(time_ns), self.iterations + 1, dtype=np.int64)
+        if not len(self):
+            return out
+        place = np.searchsorted(self.start_ns, time_ns, side="left")
+        known = place < len(self)
+        out[known] = self.first[place[known]]
+        # the moment may lie within the segment before
+        inside = np.flatnonzero(
+            (place > 0) & (time_ns <= self._last_start[np.maximum(place - 1, 0)])
+        )
+        if len(inside):
+            order = inside[np.argsort(time_ns[inside], kind="stable")]
+            for piece in self.pieces(np.unique(place[order] - 1)):
+                low = np.searchsorted(time_ns[order], piece.start_ns[0])
+                high = np.searchsorted(time_ns[order], piece.start_ns[-1], side="right")
+                mine = order[low:high]
+                at = np.searchsorted(piece.start_ns, time_ns[mine], side="left")
+                out[mine] = self.first[piece.segment[at]] + piece.offset[at]
+        return out
+
+    @cached_property
+    def _last_start(self) -> Ints:
+        return self.end_ns - self.last_step_ns
 
     def shapes(self) -> tuple[Ints, Ints, Ints, Ints]:
         """(decodes, largest context, prefill tokens, chunk·past) of each segment."""

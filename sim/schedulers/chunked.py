@@ -12,8 +12,6 @@ from sim.request import Request
 from sim.schedulers.iteration_level import IterationLevel
 from sim.settings import Server
 
-ALONE = 0
-
 
 class ChunkedScheduler(IterationLevel):
     """One pass over the running requests in ``pass_order``, then admissions with what is left.
@@ -38,13 +36,20 @@ class ChunkedScheduler(IterationLevel):
         self.next_chunk = server.admit_needs == "next_chunk"
 
     def chunk(self, request: Request, budget: int, others: int) -> int:
-        left = min(request.known - request.computed, budget)
-        if self.longest_chunk is not None and (others > ALONE or self.queue.endless):
-            return min(left, self.longest_chunk)
+        """Prompt tokens that *request* gets of *budget*, with *others* in the system beside it."""
+        left = request.known - request.computed
+        if left > budget:
+            left = budget
+        longest = self.longest_chunk
+        if longest is not None and left > longest and (others or self.queue.endless):
+            return longest
         return left
 
-    def room_asked(self, request: Request, chunk: int) -> int:
-        return chunk if self.next_chunk else request.known
+    def place(self, decision: Decision, request: Request, budget: int) -> int:
+        others = len(self.batch.running) + len(self.queue.waiting) + len(decision.admitted) - 1
+        tokens = self.chunk(request, budget, others)
+        needed = tokens if self.next_chunk else request.known
+        return tokens if self.pool.admit(request, tokens, needed) else 0
 
     def decide(self) -> Decision:
         decision = Decision()

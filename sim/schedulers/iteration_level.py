@@ -9,7 +9,7 @@ from sim.decision import Decision, Limit
 from sim.kv import Paged
 from sim.queue import Fcfs
 from sim.request import Reason, Request
-from sim.settings import Server
+from sim.settings import UNLIMITED, Server
 
 
 class IterationLevel(ABC):
@@ -27,6 +27,8 @@ class IterationLevel(ABC):
         self.batch = batch
         self.pool = pool
         self.budget = server.budget
+        self.most_entries = pool.total * pool.block_size
+        self.longest_context = server.max_context_tokens or UNLIMITED
         self.strict = server.head_of_line == "strict"
         self.spare = 1 if server.append_check == "spare_block" and pool.grows else 0
 
@@ -36,27 +38,20 @@ class IterationLevel(ABC):
 
     def refuses(self, request: Request) -> Reason | None:
         """Why *request* can never be served here, or None."""
-        if self.pool.blocks_for(request.prompt_tokens + request.limit - 1) > self.pool.total:
+        entries = request.prompt_tokens + request.limit - 1
+        if entries > self.most_entries:
             return Reason.EXCEEDS_KV_CACHE
         if self.whole_prompts and request.prompt_tokens > self.budget:
             return Reason.EXCEEDS_TOKEN_BUDGET
-        longest = self.server.max_context_tokens
-        if longest is not None and request.prompt_tokens + request.limit > longest:
+        if entries >= self.longest_context:
             return Reason.EXCEEDS_CONTEXT
         return None
-
-    def chunk(self, request: Request, budget: int, others: int) -> int:
-        """Prompt tokens that *request*, one of *others* + 1 in the system, gets of *budget*."""
-        return min(request.known - request.computed, budget)
-
-    def room_asked(self, request: Request, chunk: int) -> int:
-        """Tokens that must have room at admission."""
-        return request.known
 
     def admit(self, decision: Decision, budget: int) -> int:
         """Admit from the front of the queue into *decision*; the budget left is returned."""
         queue, pool = self.queue, self.pool
         free_slots = len(self.batch.free_slots)
+        place_of = self.place
         place = 0
         looked = -1  # requests looked at beyond the first that did not fit
         admitted, chunks = decision.admitted, decision.chunks
@@ -68,10 +63,9 @@ class IterationLevel(ABC):
                 looked += 1
                 if looked > self.server.skip_depth:
                     break
-            tokens = self._fitting(decision, request, budget)
+            tokens = place_of(decision, request, budget)
             if tokens:
                 queue.take(place)
-                pool.admit(request, tokens)
                 admitted.append(request)
                 chunks.append((request, tokens))
                 budget = max(budget - tokens, 0)
@@ -84,19 +78,17 @@ class IterationLevel(ABC):
         decision.room = pool.room
         return budget
 
-    def _fitting(self, decision: Decision, request: Request, budget: int) -> int:
-        """Tokens that *request* would compute in this iteration if admitted; 0: it does not fit."""
+    def place(self, decision: Decision, request: Request, budget: int) -> int:
+        """Take KV blocks for *request* and return the tokens that it computes in this iteration;
+        0, and nothing taken, when it does not fit.
+
+        Here its whole prompt. A recompute larger than the whole budget may exceed it, as the only
+        prefill of its iteration.
+        """
         known = request.known
-        if self.whole_prompts:
-            tokens = known
-            # a recompute larger than the whole budget may exceed it, as the only prefill
-            if known > budget and not (known > self.budget and not decision.chunks):
-                return 0
-        else:
-            others = len(self.batch.running) + len(self.queue.waiting) + len(decision.admitted) - 1
-            tokens = self.chunk(request, budget, others)
-        pool = self.pool
-        return tokens if pool.fits(pool.asks(request, self.room_asked(request, tokens))) else 0
+        if known > budget and not (known > self.budget and not decision.chunks):
+            return 0
+        return known if self.pool.admit(request, known, known) else 0
 
     def _limit(self, decision: Decision, budget: int, free_slots: int) -> Limit:
         head = self.queue.at(0)
