@@ -52,31 +52,31 @@ class Residencies:
 
 def residencies(run: Run, iterations: int) -> Residencies:
     """All residencies of *run*, in the order in which they began."""
-    rows: list[list[int]] = []
-    open_: dict[int, int] = {}
-    for move in run.log.moves.tolist():
-        request, _, iteration, _, slot, state, to, *_ = move
-        if to == State.PREFILL:
-            open_[request] = len(rows)
-            rows.append([request, slot, iteration, -1, -1])
-        elif request in open_:
-            row = rows[open_[request]]
-            if state == State.PREFILL and to != State.PREEMPTED:
-                row[3] = iteration
-            if to in (State.COMPLETED, State.PREEMPTED):
-                row[4] = iteration - (to == State.PREEMPTED)
-                del open_[request]
-    for place in open_.values():
-        rows[place][4] = iterations
-    table = np.array(rows, dtype=np.int64).reshape(-1, 5)
+    moves = run.log.moves
+    request, to = moves["request"].astype(np.int64), moves["to"]
+    iteration = moves["iteration"].astype(np.int64)
+    began = to == State.PREFILL
+    kept = np.flatnonzero(moves["slot"] > 0)  # arrivals and refusals hold no slot
+    kept = kept[np.argsort(request[kept], kind="stable")]  # by request, in order of time
+    stay = np.cumsum(began[kept]) - 1  # a residency is an admission and what follows it
+    rows = kept[began[kept]]
+    last = np.full(len(rows), iterations, dtype=np.int64)
+    ends = np.isin(to[kept], (int(State.COMPLETED), int(State.PREEMPTED)))
+    preempted = to[kept] == State.PREEMPTED
+    last[stay[ends]] = iteration[kept[ends]] - preempted[ends]
+    done = last + 1
+    prompts = (moves["state"][kept] == State.PREFILL) & ~preempted & ~began[kept]
+    done[stay[prompts]] = iteration[kept[prompts]]
+    first = iteration[rows]
     if run.static:
         # a streamed member keeps its slot until its batch ends: that of the longest
-        starts = table[:, 2]
-        for start in np.unique(starts):
-            mine = starts == start
-            table[mine, 4] = table[mine, 4].max()
-    table[table[:, 3] < 0, 3] = table[table[:, 3] < 0, 4] + 1
-    return Residencies(*(table[:, i] for i in range(5)))
+        batches, member = np.unique(first, return_inverse=True)
+        longest = np.zeros(len(batches), dtype=np.int64)
+        np.maximum.at(longest, member, last)
+        last = longest[member]
+    order = np.argsort(rows, kind="stable")
+    slot = moves["slot"][rows].astype(np.int64)
+    return Residencies(request[rows][order], slot[order], first[order], done[order], last[order])
 
 
 def membership(run: Run, timeline: Timeline, first: int, last: int) -> Membership:

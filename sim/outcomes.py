@@ -1,6 +1,6 @@
 """What each request got: its columns, from the moves. Times in integer ns, -1 where there is none.
 
-Definitions: SEMANTICS in `docs/semantics.md`, "Latency and rates".
+Arrival is the intended arrival; times are recorded, never composed of parts.
 """
 
 from __future__ import annotations
