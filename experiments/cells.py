@@ -1,0 +1,140 @@
+"""One cell of an experiment: a scheduler, a seed, a workload; simulated, audited and written."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sim import (
+    Analysis,
+    Membership,
+    Run,
+    Slo,
+    Source,
+    StepTime,
+    Trace,
+    audit,
+    membership,
+    simulate,
+    stopped_by,
+    summary,
+)
+from sim.request import Reason, State
+from sim.settings import Policy, Server
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What to simulate, and under which hashes its results are filed."""
+
+    scheduler: str
+    sweep_key: str | None
+    swept: dict[str, Any]
+    seed: int
+    server: Server
+    policy: Policy
+    curve: StepTime
+    horizon_ns: int | None
+    fast_forward: bool
+    slo: Slo | None
+    provenance: dict[str, Any]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The folders under `cells/` that lead to its results."""
+        middle = () if self.sweep_key is None else (self.sweep_key,)
+        return (self.scheduler, *middle, f"seed-{self.seed}")
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A cell's summary, as `summary.json` has it, and the window of its batch to draw."""
+
+    summary: dict[str, Any]
+    shown: Membership
+    labels: list[str] | None
+
+
+def simulate_cell(
+    cell: Cell, work: Trace | Source, progress: Callable[[int, int], None] | None
+) -> Analysis:
+    """Run the cell; InvariantError when the run breaks a law of conservation."""
+    run = simulate(
+        work,
+        cell.server,
+        cell.policy,
+        cell.curve,
+        horizon_ns=cell.horizon_ns,
+        fast_forward=cell.fast_forward,
+        progress=progress,
+    )
+    analysis = Analysis(run)
+    audit(analysis)
+    return analysis
+
+
+def write_cell(
+    cell: Cell,
+    analysis: Analysis,
+    folder: Path,
+    iterations: bool,
+    window: tuple[int, int] | None,
+) -> Result:
+    """Write the cell's files into *folder*; its summary is returned."""
+    from experiments import csvs, figures
+
+    run, line = analysis.run, analysis.timeline
+    folder.mkdir(parents=True)
+    numbers: dict[str, Any] = {
+        "scheduler": cell.scheduler,
+        "seed": cell.seed,
+        **cell.swept,
+        **summary(analysis, cell.slo),
+        "stopped_by": stopped_by(analysis),
+        "rejected_by": _rejected_by(analysis),
+        "requests_sha256": requests_hash(run),
+        **cell.provenance,
+    }
+    csvs.write_requests(analysis, folder / "requests.csv")
+    csvs.write_moves(analysis, folder / "moves.csv")
+    if iterations:
+        csvs.write_iterations(analysis, folder / "iterations.csv")
+    text = json.dumps(numbers, indent=1, allow_nan=False) + "\n"
+    (folder / "summary.json").write_text(text, encoding="utf-8")
+    first, last = figures.window_of(line.iterations, window)
+    shown = membership(run, line, first, last)
+    labels = _labels(run)
+    idle = numbers["idle_share"]
+    title = f"{cell.scheduler}, seed {cell.seed}"
+    if idle is not None:
+        title += f": {numbers['idle_slot_iterations']:,} idle slot-iterations ({idle:.1%})"
+    if shown.request.shape[1]:
+        figures.save_strips([figures.Strip(title, shown)], folder / "membership.png", labels)
+    return Result(numbers, shown, labels)
+
+
+def _rejected_by(analysis: Analysis) -> dict[str, int]:
+    out = analysis.outcomes
+    counts: dict[str, int] = {}
+    for code in out.reason[out.state == State.REJECTED].tolist():
+        name = Reason(code).text
+        counts[name] = counts.get(name, 0) + 1
+    return dict(sorted(counts.items()))
+
+
+def requests_hash(run: Run) -> str:
+    """SHA-256 of the offered requests: arrivals in ns, prompt, output and limit in tokens."""
+    digest = hashlib.sha256()
+    trace = run.requests
+    for column in (trace.arrival_ns, trace.prompt_tokens, trace.output_tokens, trace.limits):
+        digest.update(column[run.offered].astype("<i8").tobytes())
+    return digest.hexdigest()
+
+
+def _labels(run: Run) -> list[str] | None:
+    column = run.requests.attributes.get("label")
+    return None if column is None else [str(name) for name in column.tolist()]

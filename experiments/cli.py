@@ -1,0 +1,315 @@
+"""The command line. Imports nothing heavy until a command needs it, so that help is instant."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+DONE, SOME_FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
+MOST_SHOWN = 100
+
+app = typer.Typer(
+    name="itersim",
+    help="Request-level against iteration-level LLM scheduling, simulated on measured step times.",
+    epilog="Exit codes: 0 done, 1 some cells failed, 2 the input is wrong.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+trace = typer.Typer(help="Look at trace files.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(trace, name="trace")
+
+SpecFile = Annotated[Path, typer.Argument(metavar="SPEC", help="The experiment's YAML file.")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="PATH=VALUE",
+        help="Replace one value of the spec, such as server.slots=8. May be repeated.",
+    ),
+]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what an earlier run wrote.")]
+Format = Annotated[
+    str, typer.Argument(metavar="FORMAT", help="The file's format, such as azure or csv.")
+]
+Columns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--column",
+        metavar="OURS=THEIRS",
+        help="What a csv, jsonl or parquet file calls a column of ours. May be repeated.",
+    ),
+]
+Strict = Annotated[bool, typer.Option("--strict", help="Make rows that would be dropped an error.")]
+Limit = Annotated[
+    int | None, typer.Option(metavar="REQUESTS", help="Read only the first so many requests.")
+]
+
+
+def main() -> None:
+    """The entry point of the `itersim` command."""
+    app(prog_name="itersim")
+
+
+def _answered(command: Callable[..., int | None]) -> Callable[..., None]:
+    """Turn what a command returns or raises into an exit code and words on stderr."""
+
+    @functools.wraps(command)
+    def answered(*args: Any, **options: Any) -> None:
+        try:
+            code = command(*args, **options)
+        except KeyboardInterrupt:
+            _tell("itersim: interrupted; results of earlier runs are as they were")
+            code = INTERRUPTED
+        except (typer.Exit, typer.Abort, typer.BadParameter, BrokenPipeError):
+            raise
+        except Exception as error:
+            code = _explain(error)
+        raise typer.Exit(code or DONE)
+
+    return answered
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+def _explain(error: Exception) -> int:
+    """Say what is wrong: the user's mistakes in words, ours with what we need to mend them."""
+    from experiments.faults import SpecError
+    from experiments.output import OutputError
+    from workloads.faults import TraceError
+
+    if isinstance(error, SpecError):
+        _tell_faults(error.faults)
+        return WRONG_INPUT
+    if isinstance(error, TraceError):
+        _tell(str(error))
+        return WRONG_INPUT
+    if isinstance(error, OutputError) or _is_out_of_range(error):
+        _tell(f"itersim: {error}")
+        return WRONG_INPUT
+    if isinstance(error, MemoryError):
+        _tell("itersim: out of memory; simulate fewer requests at once (requests, limit, seeds)")
+        return SOME_FAILED
+    import traceback
+
+    _tell(f"itersim: a bug in itersim: {type(error).__name__}: {error}")
+    _tell("Please report it, with the command, the spec and what follows.")
+    traceback.print_exception(error)
+    return SOME_FAILED
+
+
+def _is_out_of_range(error: Exception) -> bool:
+    """What a spec can ask for and only the run can notice: shapes and times beyond all bounds."""
+    from sim.steptime import StepTimeError
+    from workloads.exact import ClockRangeError
+
+    return isinstance(error, StepTimeError | ClockRangeError)
+
+
+def _tell_faults(faults: Iterable[object]) -> None:
+    lines = list(map(str, faults))
+    for line in lines[:MOST_SHOWN]:
+        _tell(line)
+    if len(lines) > MOST_SHOWN:
+        _tell(f"... and {len(lines) - MOST_SHOWN} more")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"itersim {version('itersim')}")
+        raise typer.Exit
+
+
+@app.callback()
+def itersim(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Say which version."),
+    ] = False,
+) -> None:
+    """Request-level against iteration-level LLM scheduling, simulated on measured step times."""
+
+
+@app.command()
+@_answered
+def run(
+    spec: SpecFile,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Where results go.  [default: results/<name of the spec>]"
+        ),
+    ] = None,
+    overrides: Overrides = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="N", help="Run this one seed instead of those of the spec."),
+    ] = None,
+    iterations: Annotated[
+        bool, typer.Option("--iterations", help="Write iterations.csv too: a row per iteration.")
+    ] = False,
+    window: Annotated[
+        str | None,
+        typer.Option(metavar="A:B", help="Which iterations membership.png shows (from 1)."),
+    ] = None,
+    overwrite: Overwrite = False,
+) -> int:
+    """Simulate an experiment and write its results."""
+    shown = _window(window)
+    from experiments.load import load_spec
+    from experiments.progress import Progress
+
+    experiment = load_spec(spec, overrides or ())
+    from experiments.run import run as run_spec
+
+    progress = Progress()
+    try:
+        outcome = run_spec(
+            experiment,
+            out=Path("results", experiment.name) if out is None else out,
+            seeds=experiment.seeds if seed is None else (seed,),
+            iterations=iterations,
+            window=shown,
+            overwrite=overwrite,
+            progress=progress,
+        )
+    finally:
+        progress.close()
+    print(outcome.text)
+    for failure in outcome.failed:
+        _tell(f"itersim: {failure}")
+    return SOME_FAILED if outcome.failed else DONE
+
+
+def _window(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    first, colon, last = text.partition(":")
+    if not (colon and first.isdecimal() and last.isdecimal() and 1 <= int(first) <= int(last)):
+        raise typer.BadParameter(
+            f"{text!r} is not a range of iterations; give A:B, such as 1:400",
+            param_hint="'--window'",
+        )
+    return int(first), int(last)
+
+
+@app.command()
+@_answered
+def check(
+    specs: Annotated[
+        list[Path], typer.Argument(metavar="SPEC...", help="Experiments' YAML files.")
+    ],
+    overrides: Overrides = None,
+) -> int:
+    """Check specs without running them."""
+    from experiments.faults import Fault, SpecError
+    from experiments.load import check_spec
+
+    faults: list[Fault] = []
+    for spec in specs:
+        try:
+            _, notes = check_spec(spec, overrides or ())
+        except SpecError as error:
+            faults += error.faults
+        else:
+            said = "; ".join(f"{note.path}: {note.message}" for note in notes)
+            print(f"{spec}: ok, but {said}" if said else f"{spec}: ok")
+    _tell_faults(faults)
+    return WRONG_INPUT if faults else DONE
+
+
+@app.command()
+@_answered
+def schema() -> None:
+    """Print the JSON schema of specs, for editors."""
+    import json
+
+    from experiments.spec import json_schema
+
+    print(json.dumps(json_schema(), indent=2))
+
+
+@app.command()
+@_answered
+def profiles() -> None:
+    """List the step-time profiles that are shipped."""
+    from calibrate.profile import list_profiles
+
+    for name in list_profiles():
+        print(name)
+
+
+@trace.command()
+@_answered
+def describe(
+    format: Format,
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="The trace file.")],
+    columns: Columns = None,
+    strict: Strict = False,
+    limit: Limit = None,
+) -> None:
+    """Say what a trace holds: requests kept and dropped, span, rate, lengths."""
+    print(_read(format, path, columns, strict, limit).report.text())
+
+
+@trace.command()
+@_answered
+def convert(
+    format: Format,
+    source: Annotated[Path, typer.Argument(metavar="IN", help="The trace file.")],
+    target: Annotated[
+        Path, typer.Argument(metavar="OUT", help="The file to write: .csv, .jsonl or .parquet.")
+    ],
+    columns: Columns = None,
+    strict: Strict = False,
+    limit: Limit = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Write a trace as the canonical table, whose times lose no digit."""
+    from experiments.output import OutputError, staged_file
+    from workloads.table import write_table
+
+    if target.suffix not in (".csv", ".jsonl", ".parquet"):
+        raise OutputError(f"{target}: the name must end in .csv, .jsonl or .parquet")
+    file = _read(format, source, columns, strict, limit)
+    with staged_file(target, overwrite) as partial:
+        write_table(file.trace, partial)
+    print(f"{file.report.text()}\nwritten   {target}")
+
+
+def _read(
+    format: str, path: Path, columns: list[str] | None, strict: bool, limit: int | None
+) -> Any:
+    """The trace file that the options describe."""
+    from pydantic import ValidationError
+
+    from experiments.faults import Fault, SpecError, dotted
+    from experiments.spec_workload import TraceFile
+    from workloads.readers import TraceSettings, read_trace
+
+    pairs = [column.partition("=") for column in columns or ()]
+    said = {
+        "format": format,
+        "path": str(path),
+        "strict": strict,
+        "limit": limit,
+        "columns": {ours: theirs for ours, _, theirs in pairs},
+    }
+    try:
+        settings = TraceFile.model_validate(said)
+    except ValidationError as error:
+        raise SpecError(
+            Fault(str(path), None, dotted(line["loc"]), line["ctx"]["message"])
+            for line in error.errors(include_url=False)
+        ) from None
+    return read_trace(TraceSettings(**dict(settings)))

@@ -1,0 +1,219 @@
+"""What a person reads first: schedulers side by side, ratios, and one sentence of cause."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from experiments.intervals import Estimate, estimate
+
+Summary = Mapping[str, Any]
+Seeds = Sequence[Summary]  # the summaries of one scheduler, one per seed
+
+ROWS: tuple[tuple[str, str, float], ...] = (
+    ("completed", "completed requests", 1),
+    ("output_tokens", "output tokens", 1),
+    ("iterations", "iterations", 1),
+    ("idle_slot_iterations", "idle slot-iterations", 1),
+    ("idle_share", "idle share, %", 100),
+    ("recoverable_slot_iterations", "recoverable slot-iterations", 1),
+    ("preemptions", "preemptions", 1),
+    ("output_tokens_per_s", "output tokens/s", 1),
+    ("requests_per_s", "requests/s", 1),
+    ("ttft_p50_s", "TTFT p50, ms", 1e3),
+    ("ttft_p99_s", "TTFT p99, ms", 1e3),
+    ("tpot_mean_s", "TPOT mean, ms", 1e3),
+    ("tpot_p99_s", "TPOT p99, ms", 1e3),
+    ("itl_max_s", "longest stall, ms", 1e3),
+    ("service_mean_s", "admission to answer, mean, ms", 1e3),
+    ("e2e_p50_s", "E2E p50, ms", 1e3),
+    ("e2e_p99_s", "E2E p99, ms", 1e3),
+    ("goodput_per_s", "goodput, requests/s", 1),
+    ("attainment", "SLO attainment, %", 100),
+)
+
+
+def comparison(cells: Mapping[str, Seeds], title: str) -> str:
+    """A table: a row per metric, a column per scheduler, ratios to the first."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    names = list(cells)
+    base = names[0]
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("", no_wrap=True)
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=True)
+        if name != base:
+            table.add_column(f"÷ {base}", justify="right", no_wrap=True)
+    for metric, label, scale in ROWS:
+        row = [label]
+        estimates = {name: _estimate(cells[name], metric) for name in names}
+        if all(value is None for value in estimates.values()):
+            continue
+        if metric in ("preemptions", "recoverable_slot_iterations") and not any(
+            value and value.mean for value in estimates.values()
+        ):
+            continue
+        for name in names:
+            row.append(_shown(estimates[name], scale, metric in unsure(cells[name])))
+            if name != base:
+                row.append(_ratio(estimates[name], estimates[base]))
+        table.add_row(*row)
+    text = io.StringIO()
+    Console(file=text, width=200, color_system=None, legacy_windows=False).print(table)
+    return "\n".join(line.rstrip() for line in text.getvalue().strip("\n").splitlines())
+
+
+def unsure(seeds: Seeds) -> set[str]:
+    """Quantiles that some seed had fewer than ten samples beyond."""
+    return {name for summary in seeds for name in str(summary["unsure_quantiles"] or "").split()}
+
+
+def _estimate(seeds: Seeds, metric: str) -> Estimate | None:
+    values = [summary[metric] for summary in seeds]
+    there = [float(value) for value in values if value is not None]
+    return estimate(there) if len(there) == len(values) and there else None
+
+
+def _shown(value: Estimate | None, scale: float, marked: bool) -> str:
+    if value is None:
+        return "–"
+    text = number(value.mean * scale)
+    if value.half_width:
+        text += f" ±{number(value.half_width * scale)}"
+    return text + ("*" if marked else "")
+
+
+def _ratio(value: Estimate | None, base: Estimate | None) -> str:
+    if value is None or base is None or not base.mean:
+        return "–"
+    return f"{value.mean / base.mean:.3g}×"
+
+
+def number(value: float) -> str:
+    """A value with about four digits, thousands separated; whole numbers stay whole."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    if value == round(value) and abs(value) < 1e15:
+        return f"{value:,.0f}"
+    size = math.floor(math.log10(abs(value)))
+    return f"{value:,.{max(0, 3 - size)}f}" if size < 4 else f"{value:,.0f}"
+
+
+def cause(cells: Mapping[str, Seeds], kinds: Mapping[str, str]) -> str:
+    """One sentence: where the difference between the schedulers comes from."""
+    static = next((name for name in cells if kinds[name] == "static"), None)
+    other = next((name for name in cells if kinds[name] != "static"), None)
+    if static is None or other is None:
+        return _cause_of_latency(cells)
+    held = _mean(cells[static], "stranded_slot_iterations")
+    empty = _mean(cells[static], "empty_slot_iterations")
+    total = _mean(cells[static], "slot_iterations")
+    tokens = _rate_ratio(cells, other, static)
+    average = "on average " if len(cells[static]) > 1 else ""
+    if not held:
+        return (
+            f"{static} held no slot for a finished request: its batches' answers are equally "
+            f"long, so {other} makes {tokens:.2f}× its tokens per second."
+        )
+    sentence = (
+        f"{static} {average}held {number(held)} slot-iterations for finished requests "
+        f"({held / total:.1%} of all)"
+    )
+    if empty:
+        sentence += f" and ran {number(empty)} empty"
+    if _stopped(cells[static], "kv") > total_iterations(cells[static]) / 2:
+        width = (total - empty) / total_iterations(cells[static])
+        sentence += (
+            f", {number(width)} requests in a batch: KV memory for padded prompts and whole limits "
+            "holds no more"
+        )
+    wanted = _mean(cells[static], "recoverable_slot_iterations")
+    if not wanted:
+        return (
+            f"{sentence}; nobody waited for them, so {other} makes {tokens:.2f}× the tokens per "
+            f"second, but an answer leaves when it ends: "
+            f"{_seconds(cells[other], 'e2e_mean_s')} after its arrival on average, not "
+            f"{_seconds(cells[static], 'e2e_mean_s')}."
+        )
+    refilled = _mean(cells[other], "idle_slot_iterations")
+    theirs = _mean(cells[other], "slot_iterations")
+    return (
+        f"{sentence}, {number(wanted)} of these while requests waited; {other} refills a slot at "
+        f"the iteration after its request ends and left {number(refilled)} idle "
+        f"({refilled / theirs:.1%}), which makes {tokens:.2f}× the tokens per second."
+    )
+
+
+def total_iterations(seeds: Seeds) -> float:
+    """Iterations per seed, on average."""
+    return _mean(seeds, "iterations")
+
+
+def _stopped(seeds: Seeds, limit: str) -> float:
+    return math.fsum(float(summary["stopped_by"][limit]) for summary in seeds) / len(seeds)
+
+
+def _seconds(seeds: Seeds, metric: str) -> str:
+    return f"{number(_mean(seeds, metric))} s"
+
+
+def _cause_of_latency(cells: Mapping[str, Seeds]) -> str:
+    stalls = {name: _mean(seeds, "itl_max_s") for name, seeds in cells.items()}
+    waits = {name: _mean(seeds, "queue_mean_s") for name, seeds in cells.items()}
+    longest = max(stalls, key=lambda name: stalls[name])
+    shortest = min(stalls, key=lambda name: stalls[name])
+    if longest == shortest:
+        return (
+            f"requests waited {number(waits[longest] * 1e3)} ms in the queue on average, and the "
+            f"longest gap between two tokens was {number(stalls[longest] * 1e3)} ms."
+        )
+    return (
+        f"the longest gap between two tokens is {number(stalls[longest] * 1e3)} ms under {longest} "
+        f"and {number(stalls[shortest] * 1e3)} ms under {shortest}; mean queue waits are "
+        f"{number(waits[longest] * 1e3)} and {number(waits[shortest] * 1e3)} ms."
+    )
+
+
+def _rate_ratio(cells: Mapping[str, Seeds], name: str, base: str) -> float:
+    below = _mean(cells[base], "output_tokens_per_s")
+    return _mean(cells[name], "output_tokens_per_s") / below if below else math.nan
+
+
+def _mean(seeds: Seeds, metric: str) -> float:
+    values = [float(summary[metric] or 0) for summary in seeds]
+    return math.fsum(values) / len(values)
+
+
+def notes(cells: Mapping[str, Seeds], oracle: Mapping[str, str]) -> list[str]:
+    """What a reader must know before believing the table."""
+    found = []
+    for name, seeds in cells.items():
+        for metric, what in (
+            ("running", "still running when the run ended"),
+            ("waiting", "still waiting when the run ended"),
+            ("rejected", "refused on arrival"),
+        ):
+            count = sum(int(summary[metric]) for summary in seeds)
+            offered = sum(int(summary["offered"]) for summary in seeds)
+            if count:
+                found.append(
+                    f"{name}: {count:,} of {offered:,} requests were {what}; latency rows are of "
+                    "those that got so far, attainment is of all"
+                )
+        outside = sum(int(summary["outside_range_iterations"]) for summary in seeds)
+        if outside:
+            every = sum(int(summary["iterations"]) for summary in seeds)
+            found.append(
+                f"{name}: {outside:,} of {every:,} iterations lie outside what the step-time curve "
+                "was measured on; it was continued linearly there"
+            )
+        if name in oracle:
+            found.append(f"{name}: {oracle[name]}")
+    if any(unsure(seeds) for seeds in cells.values()):
+        found.append("* fewer than ten samples lie beyond this quantile")
+    return found

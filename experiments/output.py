@@ -1,0 +1,155 @@
+"""Result folders: written whole or not at all, and never in place of what is not ours."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from experiments.names import check_name
+
+AnyPath = str | os.PathLike[str]
+
+MARKER = ".itersim"
+"""A file that every result folder of ours contains, written last."""
+
+DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG}
+
+
+class OutputError(Exception):
+    """Results cannot be written where they should go; the message says why and what to do."""
+
+
+def prepare(out: AnyPath, overwrite: bool = False) -> Path:
+    """Where results will go, as an absolute path. Changes nothing.
+
+    Raises OutputError when something is there that must not be replaced.
+    """
+    try:
+        path = Path(out).resolve()
+        if path.is_dir():
+            if not (path / MARKER).is_file():
+                raise OutputError(
+                    f"{out} is a folder that no run of itersim made (it has no {MARKER} file); "
+                    "remove it yourself, or choose another with --out"
+                )
+            if not overwrite:
+                raise OutputError(
+                    f"{out} holds the results of a run; say --overwrite to replace them, "
+                    "or choose another folder with --out"
+                )
+        elif path.exists():
+            raise OutputError(f"{out} is not a folder; choose another with --out")
+    except (OSError, ValueError, RuntimeError) as error:  # unreadable, NUL in it, a loop of links
+        raise _failed(out, error) from None
+    return path
+
+
+@contextmanager
+def staged(out: AnyPath, overwrite: bool = False) -> Iterator[Path]:
+    """A new folder to write results to, which becomes *out* when the block ends without an error.
+
+    Until then it lies beside *out* under a hidden name that ends in `.partial`; whatever was at
+    *out* stays as it was if the block fails or the process is killed.
+    """
+    path = prepare(out, overwrite)
+    folder = _partial(path, "")
+    try:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            folder.mkdir()
+        except (OSError, ValueError) as error:
+            raise _failed(out, error) from None
+        with _explained(out, folder):
+            yield folder
+            _mark(folder)
+            _swap(folder, path, overwrite)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def staged_file(out: AnyPath, overwrite: bool = False) -> Iterator[Path]:
+    """The same for one file: a name of the same ending to write to, which becomes *out*."""
+    try:
+        path = Path(out).resolve()
+        if path.exists() and not path.is_file():
+            raise OutputError(f"{out} is not a file; name the file to write")
+        if path.exists() and not overwrite:
+            raise OutputError(f"{out} exists; say --overwrite to replace it, or name another file")
+    except (OSError, ValueError, RuntimeError) as error:
+        raise _failed(out, error) from None
+    partial = _partial(path, path.suffix)
+    try:
+        with _explained(out, partial):
+            yield partial
+            partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def inside(folder: Path, *names: str) -> Path:
+    """`folder/names…`, each name checked so that none leads out of the folder."""
+    for name in names:
+        try:
+            check_name(name)
+        except ValueError as error:
+            raise OutputError(str(error)) from None
+    return folder.joinpath(*names)
+
+
+def _partial(path: Path, suffix: str) -> Path:
+    return path.parent / f".{path.name[:40]}.{secrets.token_hex(4)}.partial{suffix}"
+
+
+@contextmanager
+def _explained(out: AnyPath, partial: Path) -> Iterator[None]:
+    """What goes wrong with the disk or below *partial* is an OutputError; the rest passes."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in DISK or _below(error.filename, partial):
+            raise _failed(out, error) from None
+        raise
+
+
+def _below(name: object, folder: Path) -> bool:
+    return isinstance(name, str | os.PathLike) and Path(name).is_relative_to(folder)
+
+
+def _mark(folder: Path) -> None:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        made_by = version("itersim")
+    except PackageNotFoundError:  # run from a source tree that is not installed
+        made_by = "unknown"
+    (folder / MARKER).write_text(json.dumps({"itersim": made_by}) + "\n", encoding="utf-8")
+
+
+def _swap(folder: Path, path: Path, overwrite: bool) -> None:
+    """Put *folder* in the place of *path*: two renames, undone if the second fails."""
+    prepare(path, overwrite)  # what is there may have changed while the run went on
+    if not path.exists():
+        folder.rename(path)
+        return
+    old = folder.with_suffix(".replaced")
+    path.rename(old)
+    try:
+        folder.rename(path)
+    except BaseException:
+        old.rename(path)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _failed(out: AnyPath, error: Exception) -> OutputError:
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return OutputError(
+        f"{out} cannot be written: {reason}; make room for it, or name another place"
+    )

@@ -1,0 +1,233 @@
+"""`itersim run`: every scheduler on the same requests, seed by seed, results written whole."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from experiments.cells import Cell, Result, simulate_cell, write_cell
+from experiments.compare import cause, comparison, notes
+from experiments.output import inside, staged
+from experiments.parts import nanoseconds, policy_of, server_of, step_time_of, workload_of
+from experiments.spec import Spec, Variant, content_hash, resolve
+from experiments.spec_step_time import Profile
+from experiments.yaml_write import dump_yaml
+from sim import InvariantError, Slo, Source, StepTimeError, Trace, TraceSource
+from sim.metrics import NAMES
+from workloads import TraceFile, TraceSettings, make_source, read_trace
+
+Report = Callable[[float, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What `itersim run` prints, and the cells that failed, each with its reason."""
+
+    text: str
+    failed: list[str]
+    folder: Path
+
+
+def run(
+    spec: Spec,
+    out: Path,
+    seeds: Sequence[int] | None = None,
+    iterations: bool = False,
+    window: tuple[int, int] | None = None,
+    overwrite: bool = False,
+    progress: Report | None = None,
+) -> Outcome:
+    """Simulate *spec* and write its results to *out*.
+
+    A cell that fails is named and the others go on. OutputError, TraceError when results cannot
+    be written or a trace not be read.
+    """
+    chosen = tuple(seeds or spec.seeds)
+    variants = list(spec.variants())
+    total = len(variants) * len(chosen) * len(spec.schedulers)
+    texts: list[str] = []
+    failed: list[str] = []
+    rows: list[dict[str, Any]] = []
+    done = 0
+    with staged(out, overwrite) as folder:
+        (folder / "spec.yaml").write_text(dump_yaml(resolve(spec, out)), encoding="utf-8")
+        for variant in variants:
+            results: dict[str, list[Result]] = {}
+            works = _Works(variant.spec)
+            texts.extend(works.said)
+            for seed in chosen:
+                for cell in _cells(variant, seed, works.provenance):
+                    share = _Share(progress, done, total, cell, works)
+                    done += 1
+                    try:
+                        analysis = simulate_cell(cell, works.make(seed), share)
+                    except (StepTimeError, InvariantError) as error:
+                        failed.append(f"{'/'.join(cell.names)}: {error}")
+                        continue
+                    place = inside(folder / "cells", *cell.names)
+                    result = write_cell(cell, analysis, place, iterations, window)
+                    results.setdefault(cell.scheduler, []).append(result)
+                    rows.append(result.summary)
+            if results:
+                texts.append(_told(variant, results))
+                _draw(variant, results, folder)
+        _write_summary(folder / "summary.csv", spec, rows)
+    texts.append(f"results in {out}")
+    return Outcome("\n\n".join(texts), failed, out)
+
+
+class _Works:
+    """The requests of one variant: a file is read once, a seed is drawn once."""
+
+    def __init__(self, spec: Spec) -> None:
+        self.horizon_ns = None if spec.horizon_s is None else nanoseconds(spec.horizon_s)
+        self.said: list[str] = []
+        self.provenance: dict[str, Any] = {
+            "spec_sha256": content_hash(spec),
+            "itersim_version": version("itersim"),
+        }
+        self.work = workload_of(spec.workload)
+        self._drawn: tuple[int, Trace] | None = None
+        if isinstance(self.work, TraceSettings):
+            file: TraceFile = read_trace(self.work)
+            self.said.append(file.report.text())
+            self.provenance["trace_sha256"] = file.report.sha256
+            self.provenance["trace_rows_dropped"] = {
+                reason: rows.count for reason, rows in file.report.dropped.items()
+            }
+            self.work = file.trace
+
+    def make(self, seed: int) -> Trace | Source:
+        """The requests under *seed*; the same for every scheduler."""
+        if isinstance(self.work, Trace):
+            return self.work
+        if self._drawn is not None and self._drawn[0] == seed:
+            return self._drawn[1]
+        assert not isinstance(self.work, TraceSettings)
+        source = make_source(self.work, seed, self.horizon_ns)
+        if isinstance(source, TraceSource):
+            self._drawn = (seed, source.trace)
+            return source.trace
+        return source
+
+    def expected(self) -> int | None:
+        """How many requests are known to come."""
+        if isinstance(self.work, Trace):
+            return len(self.work)
+        return None if self._drawn is None else len(self._drawn[1])
+
+
+class _Share:
+    """Progress of one cell within all: by requests completed, or by time towards the horizon."""
+
+    def __init__(
+        self, report: Report | None, before: int, total: int, cell: Cell, works: _Works
+    ) -> None:
+        self.report = report
+        self.before, self.total = before, total
+        self.label = "/".join(cell.names)
+        self.horizon_ns = cell.horizon_ns
+        self.works = works
+        self(0, 0)
+
+    def __call__(self, now_ns: int, completed: int) -> None:
+        if self.report is None:
+            return
+        expected = self.works.expected()
+        if self.horizon_ns:
+            part = min(now_ns / self.horizon_ns, 1.0)
+        else:
+            part = completed / expected if expected else 0.0
+        self.report((self.before + part) / self.total, self.label)
+
+
+def _cells(variant: Variant, seed: int, shared: dict[str, Any]) -> Iterator[Cell]:
+    spec = variant.spec
+    targets = (spec.slo.ttft_s, spec.slo.tpot_s, spec.slo.e2e_s)
+    slo = None if targets == (None, None, None) else Slo(**dict(spec.slo))
+    for name, scheduler in spec.schedulers.items():
+        step_time = spec.step_time_of(name)
+        provenance = dict(shared)
+        if isinstance(step_time, Profile):
+            from calibrate.profile import load_profile
+
+            provenance["profile_sha256"] = load_profile(step_time.profile).sha256
+        yield Cell(
+            scheduler=name,
+            sweep_key=variant.key,
+            swept=variant.swept,
+            seed=seed,
+            server=server_of(scheduler),
+            policy=policy_of(scheduler),
+            curve=step_time_of(step_time),
+            horizon_ns=None if spec.horizon_s is None else nanoseconds(spec.horizon_s),
+            fast_forward=spec.fast_forward,
+            slo=slo,
+            provenance=provenance,
+        )
+
+
+def _told(variant: Variant, results: dict[str, list[Result]]) -> str:
+    spec = variant.spec
+    cells = {name: [r.summary for r in each] for name, each in results.items()}
+    kinds = {name: scheduler.kind for name, scheduler in spec.schedulers.items()}
+    seeds = len(next(iter(cells.values())))
+    title = spec.name if variant.key is None else f"{spec.name}, {variant.key}"
+    title += f": mean of {seeds} seeds ± 95 % interval" if seeds > 1 else ""
+    lines = [comparison(cells, title)]
+    if len(cells) > 1:
+        lines.append(cause(cells, kinds))
+    lines += [f"note: {note}" for note in notes(cells, _oracles(spec))]
+    return "\n".join(lines)
+
+
+def _oracles(spec: Spec) -> dict[str, str]:
+    """Schedulers that plan with true output lengths, since no limit was declared."""
+    if spec.has_limits():
+        return {}
+    return {
+        name: "no max_tokens is declared, so KV memory is reserved for the true output length, "
+        "which no real server knows"
+        for name, scheduler in spec.schedulers.items()
+        if scheduler.kv_blocks is not None
+        and (scheduler.kind == "static" or scheduler.kv != "paged")
+    }
+
+
+def _draw(variant: Variant, results: dict[str, list[Result]], folder: Path) -> None:
+    """The first seed's batches over one another, one strip per scheduler."""
+    from experiments import figures
+
+    strips = []
+    for name, each in results.items():
+        first = each[0]
+        if first.shown.request.shape[1]:
+            share = first.summary["idle_share"]
+            idle = first.summary["idle_slot_iterations"]
+            title = f"{name}: {idle:,} idle slot-iterations in the run ({share:.1%})"
+            strips.append(figures.Strip(title, first.shown))
+    if len(strips) > 1:
+        name = "membership.png" if variant.key is None else f"membership-{variant.key}.png"
+        labels = next(iter(results.values()))[0].labels
+        figures.save_strips(strips, folder / name, labels)
+
+
+def _write_summary(path: Path, spec: Spec, rows: list[dict[str, Any]]) -> None:
+    swept = list(dict.fromkeys(key for variant in spec.variants() for key in variant.swept))
+    names = ["scheduler", "seed", *swept, *NAMES]
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(names)
+        for row in rows:
+            writer.writerow([_plain(row.get(name)) for name in names])
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict | list):
+        return json.dumps(value, sort_keys=True)
+    return "" if value is None else value

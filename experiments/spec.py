@@ -1,0 +1,219 @@
+"""One experiment as data: the models of its YAML file, every default made explicit.
+
+`experiments.load` makes a `Spec` from a file. In it, each scheduler carries its whole server: the
+`server:` mapping of the file is what they share, and any of its keys may be overridden in one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from experiments.faults import Path
+from experiments.fields import Boolean, InputCheck, Name, SomeSeconds, Text, Whole, detail, faults
+from experiments.models import Model
+from experiments.scalars import Exact
+from experiments.spec_server import SCHEDULERS, AnyScheduler, Server
+from experiments.spec_step_time import AnyStepTime
+from experiments.spec_workload import DeclaredWorkload, SampledWorkload, Workload
+
+MOST_SEEDS = 10_000
+LAST_SEED = 2**63 - 1
+
+
+class Seeds(InputCheck):
+    """A count n, meaning the seeds 1 to n, or a list of seeds."""
+
+    count = Whole(high=MOST_SEEDS)
+    seed = Whole(low=0, high=LAST_SEED)
+
+    def check(self, value: Any) -> tuple[int, ...]:
+        if not isinstance(value, list | tuple):
+            try:
+                return tuple(range(1, self.count.check(value) + 1))
+            except ValueError as error:
+                raise ValueError(f"{error}, or a list of seeds") from None
+        if not value:
+            raise ValueError("is empty; give at least one seed, or how many")
+        if len(value) > MOST_SEEDS:
+            raise ValueError(f"has {len(value)} seeds; give at most {MOST_SEEDS}")
+        found = []
+        seen: set[int] = set()
+        for place, seed in enumerate(value):
+            try:
+                if self.seed.check(seed) in seen:
+                    raise ValueError(f"{seed} is given twice; remove one")
+                seen.add(seed)
+            except ValueError as error:
+                found.append(detail(str(error), seed, (place,)))
+        if found:
+            raise faults(found)
+        return tuple(value)
+
+    def schema(self) -> dict[str, Any]:
+        items = {"type": "array", "items": self.seed.schema(), "minItems": 1, "uniqueItems": True}
+        return {"anyOf": [self.count.schema(), items]}
+
+
+class Slo(Model):
+    """Targets, in seconds; a request meets the objective if it meets all that are given."""
+
+    ttft_s: SomeSeconds | None = None
+    tpot_s: SomeSeconds | None = None
+    e2e_s: SomeSeconds | None = None
+
+
+class Head(Model):
+    """What an experiment says besides workload, step times and schedulers."""
+
+    name: Annotated[str, Name()]
+    description: Annotated[str, Text(empty=True)] = ""
+    horizon_s: SomeSeconds | None = None
+    seeds: Annotated[tuple[int, ...], Seeds()] = (1,)
+    slo: Slo = Slo()
+    fast_forward: Boolean = True
+
+
+class Spec(Head):
+    """One experiment, every default explicit. ``step_time`` is that of schedulers that have none
+    of their own; paths are absolute."""
+
+    workload: Workload
+    step_time: AnyStepTime | None = None
+    schedulers: dict[str, AnyScheduler] = Field(min_length=1)
+
+    def step_time_of(self, scheduler: str) -> AnyStepTime:
+        """The curve that this scheduler runs under."""
+        curve = self.schedulers[scheduler].step_time or self.step_time
+        if curve is None:
+            raise ValueError(f"scheduler {scheduler} has no step time")
+        return curve
+
+    def has_limits(self) -> bool:
+        """Whether the longest answers are declared; otherwise limits are the true lengths."""
+        work = self.workload
+        if isinstance(work, DeclaredWorkload):
+            return any(request.max_tokens is not None for request in work.requests)
+        if isinstance(work, SampledWorkload):
+            return work.max_tokens is not None
+        return "max_tokens" in work.trace.columns
+
+    def variants(self) -> Iterator[Variant]:
+        """What is simulated: this spec itself."""
+        yield Variant(None, {}, self)
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One point of what an experiment varies besides schedulers and seeds: the folder's name and
+    the values at this point, by path."""
+
+    key: str | None
+    swept: dict[str, Any]
+    spec: Spec
+
+
+def resolve(spec: Spec, folder: str | os.PathLike[str] | None = None) -> dict[str, Any]:
+    """The spec as plain data for `dump_yaml`, every default written out; loads to the same spec.
+
+    With *folder*, paths are relative to it, as those of a spec file in it are.
+    """
+
+    def relative(path: str) -> str:
+        if folder is None:
+            return path
+        try:
+            return os.path.relpath(path, folder).replace(os.sep, "/")
+        except ValueError:  # another drive: no relative path leads there
+            return path
+
+    return _written(spec, relative)
+
+
+def content_hash(spec: Spec) -> str:
+    """SHA-256 of what the experiment says: equal for equal specs, however they were written.
+
+    Of files only the names count here, not where they lie; their contents have hashes of their own.
+    """
+    data = _written(spec, os.path.basename)
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def _written(spec: Spec, path: Callable[[str], str]) -> dict[str, Any]:
+    data: dict[str, Any] = {}
+    order = ("name", "description", "workload", "step_time", "schedulers", *Head.model_fields)
+    for key in dict.fromkeys(order):
+        value = getattr(spec, key)
+        if value is not None or key == "horizon_s":
+            data[key] = _plain(value)
+    for request in data["workload"].get("requests", ()):
+        for key in [key for key, value in request.items() if value is None]:
+            del request[key]  # a table's absent columns would only hide the present ones
+    for _, parent, key in file_paths(data):
+        if parent[key] is not None:
+            parent[key] = path(parent[key])
+    return data
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Model):
+        names = sorted(type(value).model_fields, key=lambda name: name != "kind")
+        return {name: _plain(getattr(value, name)) for name in names}
+    if isinstance(value, dict):
+        return {key: _plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else Exact(format(value, "f"))
+    return value
+
+
+def is_file(profile: str) -> bool:
+    """Whether a profile is named by its path rather than by its name."""
+    return profile.endswith((".yaml", ".yml")) or "/" in profile or os.sep in profile
+
+
+def file_paths(data: Any) -> Iterator[tuple[Path, dict[str, Any], str]]:
+    """Every place of plain spec data that names a file: (path in the spec, mapping, its key)."""
+    if not isinstance(data, dict):
+        return
+    workload = data.get("workload")
+    if isinstance(workload, dict):
+        for key, part in workload.items():
+            if isinstance(part, dict) and (key == "trace" or part.get("kind") == "trace"):
+                yield ("workload", key, "path"), part, "path"
+    for path, curve in curves_of(data):
+        profile = curve.get("profile")
+        if isinstance(profile, str) and is_file(profile):
+            yield (*path, "profile"), curve, "profile"
+
+
+def curves_of(data: dict[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Every step time of plain spec data that is a mapping, with its path."""
+    if isinstance(data.get("step_time"), dict):
+        yield ("step_time",), data["step_time"]
+    schedulers = data.get("schedulers")
+    for name, entry in schedulers.items() if isinstance(schedulers, dict) else ():
+        if isinstance(entry, dict) and isinstance(entry.get("step_time"), dict):
+            yield ("schedulers", name, "step_time"), entry["step_time"]
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON schema of a spec file."""
+    schema = Spec.model_json_schema()
+    parts = schema["$defs"]
+    server = Server.model_json_schema()
+    # What the file's `server` says need not be said again by a scheduler, and the reverse.
+    parts["Server"] = {k: v for k, v in server.items() if k not in ("required", "$defs")}
+    for model in SCHEDULERS:
+        parts[model.__name__]["required"] = ["kind"]
+    schema["properties"]["server"] = {"$ref": "#/$defs/Server"}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

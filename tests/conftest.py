@@ -1,0 +1,1 @@
+"""Makes the naive simulator importable from every folder of tests."""
