@@ -35,8 +35,14 @@ ROWS: tuple[tuple[str, str, float], ...] = (
 )
 
 
-def comparison(cells: Mapping[str, Seeds], title: str) -> str:
-    """A table: a row per metric, a column per scheduler, ratios to the first."""
+FROM_ARRIVAL = ("ttft_p50_s", "ttft_p99_s", "e2e_p50_s", "e2e_p99_s")
+
+
+def comparison(cells: Mapping[str, Seeds], title: str, backlog: bool = False) -> str:
+    """A table: a row per metric, a column per scheduler, ratios to the first.
+
+    In an endless *backlog* every request arrives at 0: rows that count from arrival are left out.
+    """
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -53,6 +59,8 @@ def comparison(cells: Mapping[str, Seeds], title: str) -> str:
         row = [label]
         estimates = {name: _estimate(cells[name], metric) for name in names}
         if all(value is None for value in estimates.values()):
+            continue
+        if backlog and metric in FROM_ARRIVAL:
             continue
         if metric in ("preemptions", "recoverable_slot_iterations") and not any(
             value and value.mean for value in estimates.values()
@@ -115,6 +123,8 @@ def cause(cells: Mapping[str, Seeds], kinds: Mapping[str, str]) -> str:
     total = _mean(cells[static], "slot_iterations")
     tokens = _rate_ratio(cells, other, static)
     average = "on average " if len(cells[static]) > 1 else ""
+    if not total or not _mean(cells[other], "slot_iterations"):
+        return f"{static if not total else other} ran no iteration: see the notes."
     if not held:
         return (
             f"{static} held no slot for a finished request: its batches' answers are equally "
@@ -189,9 +199,16 @@ def _mean(seeds: Seeds, metric: str) -> float:
     return math.fsum(values) / len(values)
 
 
-def notes(cells: Mapping[str, Seeds], oracle: Mapping[str, str]) -> list[str]:
+def notes(
+    cells: Mapping[str, Seeds], oracle: Mapping[str, str], backlog: bool = False
+) -> list[str]:
     """What a reader must know before believing the table."""
     found = []
+    if backlog:
+        found.append(
+            "every request of an endless backlog arrives at 0, so TTFT and E2E (in summary.csv) "
+            "say how long the run went on; TPOT and admission to answer do not depend on that"
+        )
     for name, seeds in cells.items():
         for metric, what in (
             ("running", "still running when the run ended"),
@@ -202,8 +219,8 @@ def notes(cells: Mapping[str, Seeds], oracle: Mapping[str, str]) -> list[str]:
             offered = sum(int(summary["offered"]) for summary in seeds)
             if count:
                 found.append(
-                    f"{name}: {count:,} of {offered:,} requests were {what}; latency rows are of "
-                    "those that got so far, attainment is of all"
+                    f"{name}: {count:,} of {offered:,} requests were {what}; latencies are of "
+                    "those that got so far"
                 )
         outside = sum(int(summary["outside_range_iterations"]) for summary in seeds)
         if outside:

@@ -15,8 +15,8 @@ from experiments.faults import Fault, Path, SpecError, dotted, listed, nearest, 
 from experiments.fields import MISSING, UNKNOWN_KEY
 from experiments.models import Model, kind_of
 from experiments.names import check_name
-from experiments.overrides import apply_override
-from experiments.spec import Head, Spec, curves_of, file_paths
+from experiments.overrides import apply_override, put
+from experiments.spec import Head, Spec, Variant, curves_of, file_paths
 from experiments.spec_arrivals import ARRIVALS
 from experiments.spec_server import (
     SCHEDULER_KINDS,
@@ -68,9 +68,43 @@ def _checked(
     reading = _Reading(document, document.data())
     spec = reading.spec()
     notes = reading.missing_files()
-    if reading.faults or spec is None or (notes and files_needed):
-        raise SpecError([*reading.faults, *(notes if files_needed else ())])
+    found = list(reading.faults)
+    if spec is not None and spec.sweep is not None:
+        points = []
+        for key in spec.sweep["list"]:
+            variant, more, missing = _point(document, key, folder)
+            found += more
+            notes += missing
+            if variant is not None:
+                points.append(variant)
+        spec = spec.with_points(tuple(points))
+    if found or spec is None or (notes and files_needed):
+        raise SpecError([*found, *(notes if files_needed else ())])
     return spec, notes
+
+
+def _point(
+    document: Document, key: str, folder: FilePath
+) -> tuple[Variant | None, list[Fault], list[Fault]]:
+    """One point of the sweep: the experiment that its values make, its faults and notes."""
+    root = document.root.copy()
+    values = root.value.pop("sweep").value["list"].value[key].value
+    changed = Document(document.file, root)
+    found = []
+    for path, node in values.items():
+        problem = put(root, path.split("."), node, document.file)
+        if problem is not None:
+            found.append(Fault(document.file, node.line, f"sweep.list.{key}.{path}", problem))
+    _make_paths_absolute(changed, folder)
+    reading = _Reading(changed, changed.data())
+    spec = reading.spec()
+    found += [
+        Fault(fault.file, fault.line, f"sweep.list.{key}.{fault.path}", fault.message)
+        for fault in reading.faults
+    ]
+    swept = {path: node.plain() for path, node in values.items()}
+    variant = None if found or spec is None else Variant(key, swept, spec)
+    return variant, found, reading.missing_files()
 
 
 def _make_paths_absolute(document: Document, folder: FilePath) -> None:

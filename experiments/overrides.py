@@ -29,12 +29,12 @@ def apply_override(document: Document, text: str) -> None:
         Fault(name, None, ".".join(filter(None, (dots.strip(), f.path))), f.message)
         for f in part.faults
     )
-    problem = _put(document.root, steps, part.root, name)
+    problem = put(document.root, steps, part.root, name)
     if problem is not None:
         document.faults.append(Fault(name, None, dots.strip(), problem))
 
 
-def _put(node: Node, steps: list[str], new: Node, name: str) -> str | None:
+def put(node: Node, steps: list[str], new: Node, name: str) -> str | None:
     """Put *new* where *steps* lead; the reason when they lead nowhere."""
     done = 0
     while True:

@@ -17,7 +17,7 @@ from experiments.parts import nanoseconds, policy_of, server_of, step_time_of, w
 from experiments.spec import Spec, Variant, content_hash, resolve
 from experiments.spec_step_time import Profile
 from experiments.yaml_write import dump_yaml
-from sim import InvariantError, Slo, Source, StepTimeError, Trace, TraceSource
+from sim import InvariantError, Slo, Source, StepTimeError, Trace, TraceSource, UnservableError
 from sim.metrics import NAMES
 from workloads import TraceFile, TraceSettings, make_source, read_trace
 
@@ -66,7 +66,7 @@ def run(
                     done += 1
                     try:
                         analysis = simulate_cell(cell, works.make(seed), share)
-                    except (StepTimeError, InvariantError) as error:
+                    except (StepTimeError, InvariantError, UnservableError) as error:
                         failed.append(f"{'/'.join(cell.names)}: {error}")
                         continue
                     place = inside(folder / "cells", *cell.names)
@@ -179,10 +179,11 @@ def _told(variant: Variant, results: dict[str, list[Result]]) -> str:
     seeds = len(next(iter(cells.values())))
     title = spec.name if variant.key is None else f"{spec.name}, {variant.key}"
     title += f": mean of {seeds} seeds ± 95 % interval" if seeds > 1 else ""
-    lines = [comparison(cells, title)]
+    backlog = spec.is_backlog()
+    lines = [comparison(cells, title, backlog)]
     if len(cells) > 1:
         lines.append(cause(cells, kinds))
-    lines += [f"note: {note}" for note in notes(cells, _oracles(spec))]
+    lines += [f"note: {note}" for note in notes(cells, _oracles(spec), backlog)]
     return "\n".join(lines)
 
 

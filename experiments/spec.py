@@ -14,15 +14,17 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from experiments.faults import Path
 from experiments.fields import Boolean, InputCheck, Name, SomeSeconds, Text, Whole, detail, faults
 from experiments.models import Model
 from experiments.scalars import Exact
+from experiments.spec_arrivals import BacklogArrivals
 from experiments.spec_server import SCHEDULERS, AnyScheduler, Server
 from experiments.spec_step_time import AnyStepTime
 from experiments.spec_workload import DeclaredWorkload, SampledWorkload, Workload
+from experiments.sweep import SweepBlock
 
 MOST_SEEDS = 10_000
 LAST_SEED = 2**63 - 1
@@ -79,15 +81,17 @@ class Head(Model):
     seeds: Annotated[tuple[int, ...], Seeds()] = (1,)
     slo: Slo = Slo()
     fast_forward: Boolean = True
+    sweep: Annotated[dict[str, Any] | None, SweepBlock()] = None
 
 
 class Spec(Head):
     """One experiment, every default explicit. ``step_time`` is that of schedulers that have none
-    of their own; paths are absolute."""
+    of their own; paths are absolute. ``points`` are what its sweep makes of it."""
 
     workload: Workload
     step_time: AnyStepTime | None = None
     schedulers: dict[str, AnyScheduler] = Field(min_length=1)
+    _points: tuple[Variant, ...] = PrivateAttr(default=())
 
     def step_time_of(self, scheduler: str) -> AnyStepTime:
         """The curve that this scheduler runs under."""
@@ -105,9 +109,21 @@ class Spec(Head):
             return work.max_tokens is not None
         return "max_tokens" in work.trace.columns
 
+    def is_backlog(self) -> bool:
+        """Whether the queue is never empty."""
+        work = self.workload
+        if not isinstance(work, SampledWorkload):
+            return False
+        return isinstance(work.arrivals, BacklogArrivals) and work.arrivals.requests is None
+
     def variants(self) -> Iterator[Variant]:
-        """What is simulated: this spec itself."""
-        yield Variant(None, {}, self)
+        """What is simulated: the points of its sweep, or this spec itself."""
+        yield from self._points or (Variant(None, {}, self),)
+
+    def with_points(self, points: tuple[Variant, ...]) -> Spec:
+        """This spec with what its sweep makes of it."""
+        self._points = points
+        return self
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ Times are integer nanoseconds inside and seconds in summaries.
 """
 
 from sim.audit import audit
-from sim.engine import InvariantError, Run
+from sim.engine import InvariantError, Run, UnservableError
 from sim.membership import Cell, Membership, membership, residencies, token_times
 from sim.metrics import METRICS, Analysis, Slo, stopped_by, summary
 from sim.request import MOVES, Reason, Request, State
@@ -59,6 +59,7 @@ __all__ = [
     "Table",
     "Trace",
     "TraceSource",
+    "UnservableError",
     "audit",
     "membership",
     "residencies",

@@ -23,6 +23,7 @@ from sim.steptime import StepTime
 from sim.trace import Trace
 
 NEVER = 1 << 62
+MOST_REFUSED = 100_000
 PROGRESS_EVERY = 1 << 20  # bytes of record between two calls of the progress function
 
 Progress = Callable[[int, int], None]
@@ -30,6 +31,10 @@ Progress = Callable[[int, int], None]
 
 NEW, WAITING, PREFILL, DECODE = State.NEW, State.WAITING, State.PREFILL, State.DECODE
 PREEMPTED, COMPLETED, REJECTED = State.PREEMPTED, State.COMPLETED, State.REJECTED
+
+
+class UnservableError(ValueError):
+    """Requests keep coming and every one is refused: the server can serve none of them."""
 
 
 class InvariantError(RuntimeError):
@@ -98,6 +103,7 @@ class Replica:
         self.outputs: list[int] = []
         self.queue: Fcfs = Endless(self._draw) if source.endless else Fcfs()
         self.completed = 0
+        self.refused = 0  # in a row
         self.iterations = 0
         self.admitted = 0
         self.next_arrival = NEVER
@@ -128,6 +134,7 @@ class Replica:
             self.outputs.append(output)
             reason = self.refuses(request)
             if reason is None:
+                self.refused = 0
                 queue.push(request)
             else:
                 self._refuse(request, reason)
@@ -135,14 +142,14 @@ class Replica:
 
     def _draw(self) -> Request:
         """The next request of an endless backlog that can be served at all."""
-        for _ in range(1_000_000):
+        while True:
             request, output = self.source.take()
             self.outputs.append(output)
             reason = self.refuses(request)
             if reason is None:
+                self.refused = 0
                 return request
             self._refuse(request, reason)
-        raise InvariantError("a million requests in a row were refused; nothing can be served")
 
     def _refuse(self, request: Request, reason: Reason) -> None:
         at = request.arrival_ns
@@ -150,6 +157,12 @@ class Replica:
             request.index, at, 0, request.known, 0, NEW, REJECTED, reason, 0
         )
         if self.reactive:
+            self.refused += 1
+            if self.refused == MOST_REFUSED:
+                raise UnservableError(
+                    f"{MOST_REFUSED:,} requests in a row were refused ({reason.text}); the server "
+                    "can serve none of them: raise its limits or shorten the requests"
+                )
             self.source.delivered(request.index, at)
 
     def deliver(self, request: Request, now: int, state: int, reason: int) -> None:

@@ -83,6 +83,7 @@ METRICS: tuple[Metric, ...] = (
             ("tpot", "(last − first generated token) / (tokens − 1), per request"),
             ("itl", "the gaps between generated tokens, every gap the same weight"),
             ("e2e", "delivery of the last token − arrival"),
+            ("service", "delivery of the last token − first admission"),
             ("normalized_latency", "E2E / output tokens"),
         )
         for statistic in ("mean", *QUANTILES)
@@ -122,6 +123,7 @@ class Analysis:
             "ttft_ns": _since(out.first_delivered_ns, out.arrival_ns),
             "tpot_ns": tpot,
             "e2e_ns": _since(out.delivered_ns, out.arrival_ns),
+            "service_ns": _since(out.delivered_ns, out.admitted_ns),
             "itl_max_ns": self.gaps.longest_ns()[out.request],
         }
 
@@ -188,6 +190,7 @@ def summary(analysis: Analysis, slo: Slo | None = None) -> dict[str, Value]:
         ("ttft", _there(columns["ttft_ns"])),
         ("tpot", columns["tpot_ns"][completed & (out.output_tokens > 1)]),
         ("e2e", _there(e2e)),
+        ("service", _there(columns["service_ns"])),
         ("normalized_latency", e2e[e2e != NONE] / out.output_tokens[e2e != NONE]),
     ):
         _describe(result, name, np.asarray(values), unsure)

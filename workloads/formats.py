@@ -1,0 +1,154 @@
+"""The trace formats that can be read: what each calls its columns, and in which unit it counts.
+
+A format's name fixes its unit: `timestamp` is milliseconds in Mooncake's and aiperf's files,
+seconds in guidellm's and Bailian's. A dotted name is a path into nested JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+FormatName = Literal[
+    "azure",
+    "burstgpt",
+    "mooncake",
+    "bailian",
+    "vidur",
+    "llmservingsim",
+    "aiperf",
+    "guidellm",
+    "csv",
+    "jsonl",
+    "parquet",
+]
+PLAIN: dict[str, Literal["csv", "jsonl", "parquet"]] = {
+    "csv": "csv",
+    "jsonl": "jsonl",
+    "parquet": "parquet",
+}
+"""The formats that hold the canonical table, and the kind of file that each is."""
+
+SECONDS, MILLISECONDS, MICROSECONDS, NANOSECONDS = 9, 6, 3, 0
+"""Units, as the power of ten that makes nanoseconds of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where one version of a format keeps things. *unit* None: calendar timestamps.
+
+    *columns* maps our names to the file's; `parent` (Bailian) names the row a row follows on.
+    """
+
+    arrival: str
+    unit: int | None
+    prompt: str
+    output: str
+    columns: Mapping[str, str]
+
+
+LAYOUTS: dict[str, tuple[Layout, ...]] = {
+    # 2023: naive, 7 decimals; 2024: with offset, 6 decimals or none (Azure/AzurePublicDataset)
+    "azure": (Layout("TIMESTAMP", None, "ContextTokens", "GeneratedTokens", {}),),
+    # releases 1 have no session, later ones do (HPMLL/BurstGPT); seconds from the first day
+    "burstgpt": (
+        Layout(
+            "Timestamp",
+            SECONDS,
+            "Request tokens",
+            "Response tokens",
+            {"session": "Session ID"},
+        ),
+    ),
+    # kvcache-ai/Mooncake, FAST25-release/traces
+    "mooncake": (Layout("timestamp", MILLISECONDS, "input_length", "output_length", {}),),
+    # alibaba-edu/qwen-bailian-usagetraces-anon
+    "bailian": (
+        Layout(
+            "timestamp",
+            SECONDS,
+            "input_length",
+            "output_length",
+            {"session": "chat_id", "parent": "parent_chat_id"},
+        ),
+    ),
+    # microsoft/vidur, trace_replay
+    "vidur": (
+        Layout(
+            "arrived_at",
+            SECONDS,
+            "num_prefill_tokens",
+            "num_decode_tokens",
+            {"session": "session_id"},
+        ),
+    ),
+    # casys-kaist/LLMServingSim, flat rows
+    "llmservingsim": (Layout("arrival_time_ns", NANOSECONDS, "input_toks", "output_toks", {}),),
+    # ai-dynamo/aiperf: replay traces, and the records of a run (profile_export.jsonl)
+    "aiperf": (
+        Layout(
+            "timestamp", MILLISECONDS, "input_length", "output_length", {"session": "session_id"}
+        ),
+        Layout(
+            "metadata.request_start_ns",
+            NANOSECONDS,
+            "metrics.input_sequence_length.value",
+            "metrics.output_sequence_length.value",
+            {"session": "metadata.x_correlation_id"},
+        ),
+    ),
+    # vllm-project/guidellm: replay traces, and the successful requests of a benchmark report
+    "guidellm": (
+        Layout("timestamp", SECONDS, "input_length", "output_length", {}),
+        Layout("request_start_time", SECONDS, "prompt_tokens", "output_tokens", {}),
+    ),
+}
+
+ARRIVALS: dict[str, int | None] = {
+    "arrival_s": SECONDS,
+    "arrival_ms": MILLISECONDS,
+    "arrival_us": MICROSECONDS,
+    "arrival_ns": NANOSECONDS,
+    "arrival_datetime": None,
+}
+"""What a plain file's column map may call its time column: the name chosen fixes the unit."""
+
+OPTIONAL = (
+    "max_tokens",
+    "priority",
+    "tenant",
+    "deadline_s",
+    "predicted_output_tokens",
+    "session",
+    "prefix_group",
+    "prefix_tokens",
+    "label",
+)
+"""The optional columns of the canonical table."""
+
+
+def check_format(name: str) -> None:
+    """Raises ValueError unless *name* is a format that can be read."""
+    if name not in get_args(FormatName):
+        known = ", ".join(get_args(FormatName))
+        raise ValueError(f"format: {name!r} is not a trace format; known: {known}")
+
+
+def plain_layout(columns: Mapping[str, str]) -> Layout:
+    """The canonical table's own names, but for those that *columns* renames (ours -> theirs)."""
+    known = (*ARRIVALS, "prompt_tokens", "output_tokens", *OPTIONAL)
+    for name in columns:
+        if name not in known:
+            raise ValueError(f"columns: {name!r} is not a column; known: {', '.join(known)}")
+    times = [name for name in ARRIVALS if name in columns]
+    if len(times) > 1:
+        raise ValueError(f"columns: {' and '.join(times)} are both given; a trace has one time")
+    time = times[0] if times else "arrival_s"
+    return Layout(
+        columns.get(time, time),
+        ARRIVALS[time],
+        columns.get("prompt_tokens", "prompt_tokens"),
+        columns.get("output_tokens", "output_tokens"),
+        {name: columns.get(name, name) for name in OPTIONAL},
+    )

@@ -1,0 +1,90 @@
+"""From a workload's settings to the source that a run takes its requests from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from sim.source import Source, TraceSource
+from sim.trace import Trace
+from workloads import arrivals as at
+from workloads import lengths
+from workloads.exact import Ints
+from workloads.lengths import Lengths, Observed, Sampler
+from workloads.readers import TraceSettings, read_trace
+from workloads.sources import Backlog, ClosedLoop, Tokens, trace_from
+from workloads.streams import stream
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampled:
+    """A workload of sampled arrivals and lengths. Without *max_tokens* limits are the lengths."""
+
+    arrivals: at.Arrivals
+    prompt_tokens: Lengths
+    output_tokens: Lengths
+    max_tokens: Lengths | None = None
+
+
+def make_source(
+    workload: Sampled | Trace, seed: int, horizon_ns: int | None, folder: Path | None = None
+) -> Source:
+    """What the engine takes its requests from.
+
+    Arrivals without a number of requests go on up to the horizon; without one they are an error.
+    Each purpose draws on its own stream of *seed*. Paths are relative to *folder*.
+    """
+    if isinstance(workload, Trace):
+        return TraceSource(workload)
+    arrivals = workload.arrivals
+    tokens = _tokens(workload, seed, folder)
+    if isinstance(arrivals, at.ClosedLoop):
+        _check_end(arrivals, horizon_ns)
+        return ClosedLoop(arrivals.clients, tokens, arrivals.think_time_s, arrivals.requests)
+    if isinstance(arrivals, at.Backlog) and arrivals.requests is None:
+        _check_end(arrivals, horizon_ns)
+        return Backlog(tokens)
+    times = _times(arrivals, stream(seed, "arrivals"), horizon_ns, folder)
+    return TraceSource(trace_from(times, tokens, len(times)))
+
+
+def _check_end(arrivals: at.ClosedLoop | at.Backlog, horizon_ns: int | None) -> None:
+    if arrivals.requests is None and horizon_ns is None:
+        raise ValueError(
+            f"requests: {arrivals.kind} arrivals never end; give requests, or a horizon for the run"
+        )
+
+
+def _times(
+    arrivals: at.Arrivals, rng: np.random.Generator, horizon_ns: int | None, folder: Path | None
+) -> Ints:
+    if isinstance(arrivals, at.FromTrace):
+        settings = TraceSettings(format=arrivals.format, path=arrivals.path, speed=arrivals.speed)
+        return read_trace(settings, folder).trace.arrival_ns
+    if isinstance(arrivals, at.Stages):
+        return at.stage_times(arrivals, rng)
+    if isinstance(arrivals, at.Backlog):
+        return np.zeros(arrivals.requests or 0, dtype=np.int64)
+    assert not isinstance(arrivals, at.ClosedLoop)
+    return at.arrival_times(arrivals, rng, horizon_ns)
+
+
+def _tokens(workload: Sampled, seed: int, folder: Path | None) -> Tokens:
+    prompts, outputs, limits = workload.prompt_tokens, workload.output_tokens, workload.max_tokens
+    return Tokens(
+        seed,
+        _sampler(prompts, "prompt_tokens", folder),
+        _sampler(outputs, "output_tokens", folder),
+        None if limits is None else _sampler(limits, "output_tokens", folder),
+        paired=isinstance(prompts, lengths.FromTrace) and prompts == outputs,
+    )
+
+
+def _sampler(settings: Lengths, column: str, folder: Path | None) -> Sampler:
+    if not isinstance(settings, lengths.FromTrace):
+        return settings
+    file = read_trace(TraceSettings(format=settings.format, path=settings.path), folder)
+    values: Ints = getattr(file.trace, column)
+    return Observed(values)
