@@ -100,9 +100,7 @@ class Boundaries:
         """
         waiting = self.waiting_at(piece.segment, piece.start_ns)
         limit = np.where(waiting == 0, int(Limit.NOTHING_WAITING), self.limit[piece.segment])
-        if self.run.static or self.run.endless:
-            return limit
-        unsure = (limit == Limit.TOKENS) | (limit == Limit.KV)
+        unsure = (waiting > 0) & self._unsure[piece.segment]
         if not unsure.any():
             return limit
         used = self.blocks(piece)
@@ -115,6 +113,31 @@ class Boundaries:
                 )
                 limit[low:high][passed & unsure[low:high]] = int(Limit.HEAD_OF_LINE)
         return limit
+
+    def stops(self) -> Ints:
+        """How many boundaries admission stopped at, by `Limit` code."""
+        total = np.zeros(len(Limit), dtype=np.int64)
+        line = self.timeline
+        if not len(line):
+            return total
+        rows = np.arange(len(line))
+        some = self.waiting_at(rows, line.start_ns) > 0
+        later = self.waiting_at(rows, line.end_ns - line.last_step_ns) > 0
+        # who waits at a segment's first boundary waits at all of them
+        sure = (some == later) & ~(some & self._unsure)
+        limit = np.where(some, self.limit, int(Limit.NOTHING_WAITING))
+        np.add.at(total, limit[sure], line.count[sure])
+        for piece in line.pieces(np.flatnonzero(~sure)):
+            total += np.bincount(self.stopped_by(piece), minlength=len(Limit))
+        return total
+
+    @cached_property
+    def _unsure(self) -> NDArray[np.bool_]:
+        """Segments in which one behind the head may have fitted."""
+        if self.run.static or self.run.endless:
+            return np.zeros(len(self.limit), dtype=np.bool_)
+        unsure: NDArray[np.bool_] = np.isin(self.limit, (int(Limit.TOKENS), int(Limit.KV)))
+        return unsure
 
     @cached_property
     def _line(self) -> HeadOfLine:

@@ -273,9 +273,7 @@ def _judge(
 
 def stopped_by(analysis: Analysis) -> dict[str, int]:
     """How many boundaries admission stopped at, by `Limit`."""
-    total = np.zeros(len(Limit), dtype=np.int64)
-    for piece in analysis.timeline.pieces():
-        total += np.bincount(analysis.boundaries.stopped_by(piece), minlength=len(Limit))
+    total = analysis.boundaries.stops()
     return {limit.name.lower(): int(total[limit]) for limit in Limit}
 
 
