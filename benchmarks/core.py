@@ -111,7 +111,7 @@ def main() -> int:
     """Print every figure; exit 1 when one falls below what is wanted."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--requests", type=int, default=100_000, help="requests per load")
-    parser.add_argument("--rounds", type=int, default=3, help="rounds of each measurement")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of each measurement")
     parser.add_argument("--million", action="store_true", help="also 1,000,000 requests at once")
     parser.add_argument("--json", help="write the figures to this file")
     asked = parser.parse_args()

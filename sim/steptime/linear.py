@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field, fields
 from itertools import repeat
 from typing import Any, Literal
@@ -20,7 +22,8 @@ from sim.steptime.curve import (
     zero_text,
 )
 
-MANY = 64  # steps up to which adding one by one beats setting up arrays
+MANY = 128  # steps up to which adding one by one beats setting up arrays
+NARROW, SHORT, LONG = 32, 6, 1 << 15  # decodes, steps and contexts for which sums are kept
 ROUNDER = 1.5 * 2.0**52  # added and taken away, rounds a float64 below 2^51 half to even
 
 
@@ -81,6 +84,9 @@ class Linear(Curve):
     extrapolate: bool = True
     range: Range = field(default_factory=Range)
     _fixed: dict[int, float] = field(
+        default_factory=dict, init=False, repr=False, compare=False, hash=False
+    )
+    _sums: dict[int, array[int]] = field(
         default_factory=dict, init=False, repr=False, compare=False, hash=False
     )
 
@@ -149,6 +155,18 @@ class Linear(Curve):
     def advance_ns(
         self, decodes: int, context: int, growth: int, count: int, until: int, limit: int
     ) -> tuple[int, int]:
+        if decodes == growth and decodes <= NARROW and count > SHORT:
+            begin, phase = divmod(context, decodes)
+            end = begin + count
+            row = self._sums.get(decodes * (NARROW + 1) + phase)
+            if row is None or len(row) < end:
+                row = self._summed(decodes, phase, end)
+            if row is not None:
+                before = row[begin - 1] if begin else 0
+                last = bisect_left(row, before + until, begin, end - 1)
+                if row[last] - before > limit:
+                    last = max(bisect_right(row, before + limit, begin, last) - 1, begin)
+                return last - begin + 1, row[last] - before
         fixed = self._fixed.get(decodes) or self.fixed_s(decodes)
         first = self.decode_ns(decodes, context)
         if fixed is None or first > 1 << 40:
@@ -172,12 +190,28 @@ class Linear(Curve):
             return done - 1, int(elapsed - step)
         return done, int(elapsed)
 
+    def _summed(self, decodes: int, phase: int, end: int) -> array[int] | None:
+        """Sums of step times in ns over contexts phase, phase + decodes, … (*end* of them, or
+        more): a run of few decodes is then two look-ups. None where a run is better added up.
+        """
+        if end > LONG or self.fixed_s(decodes) is None:
+            return None
+        length = max(2 * end, 1024)
+        skipped = 1 if phase == 0 else 0  # nobody decodes without entries: never asked for
+        run = self.decode_run_ns(decodes, phase + decodes * skipped, decodes, length - skipped)
+        row = array("q", [0] * skipped)
+        row.frombytes(run.cumsum().astype(np.int64).tobytes())
+        self._sums[decodes * (NARROW + 1) + phase] = row
+        return row
+
     def decodes_ns(self, decodes: Ints, context: Ints) -> Ints:
-        rows, which = np.unique(decodes, return_inverse=True)
-        fixed = [self.fixed_s(int(n)) for n in rows]
-        if None in fixed:
-            return Curve.decodes_ns(self, decodes, context)
-        seconds = np.array(fixed, dtype=np.float64)[which]
+        fixed = np.zeros(int(decodes.max(initial=0)) + 1)
+        for rows in np.flatnonzero(np.bincount(decodes)).tolist():
+            height = self.fixed_s(rows)
+            if height is None:
+                return Curve.decodes_ns(self, decodes, context)
+            fixed[rows] = height
+        seconds = fixed[decodes]
         seconds += self.per_context_s * context
         seconds *= NS
         durations: Ints = np.rint(seconds).astype(np.int64)
