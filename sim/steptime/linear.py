@@ -86,7 +86,7 @@ class Linear(Curve):
     _fixed: dict[int, float] = field(
         default_factory=dict, init=False, repr=False, compare=False, hash=False
     )
-    _sums: dict[int, array[int]] = field(
+    _sums: dict[int, Any] = field(
         default_factory=dict, init=False, repr=False, compare=False, hash=False
     )
 
@@ -190,7 +190,7 @@ class Linear(Curve):
             return done - 1, int(elapsed - step)
         return done, int(elapsed)
 
-    def _summed(self, decodes: int, phase: int, end: int) -> array[int] | None:
+    def _summed(self, decodes: int, phase: int, end: int) -> Any:
         """Sums of step times in ns over contexts phase, phase + decodes, … (*end* of them, or
         more): a run of few decodes is then two look-ups. None where a run is better added up.
         """
