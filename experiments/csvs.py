@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import repeat
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim import Analysis, Reason, State
-from sim.boundaries import ENDLESS
 from sim.decision import Limit
 
 REQUESTS = (
@@ -55,41 +54,63 @@ ITERATIONS = (
     "waiting",
     "stopped_by",
 )
-NS = 10**9
 
 
-def seconds(times_ns: NDArray[Any]) -> list[str]:
+def seconds(times_ns: NDArray[Any]) -> list[bytes]:
     """Nanoseconds as seconds with nine decimals; negative ones are empty."""
-    whole, rest = np.divmod(times_ns, NS)
-    return [
-        f"{w}.{r:09d}" if w >= 0 else "" for w, r in zip(whole.tolist(), rest.tolist(), strict=True)
-    ]
+    return _decimals(times_ns, point=9)
+
+
+def whole(values: NDArray[Any]) -> list[bytes]:
+    """Whole numbers; negative ones are empty."""
+    return _decimals(values, point=0)
+
+
+def _decimals(values: NDArray[Any], point: int) -> list[bytes]:
+    """Integers as decimal text with *point* digits behind the point, digit by digit for all."""
+    numbers = values.astype(np.int64)
+    digits = max(len(str(int(numbers.max(initial=0)))), point + 1)
+    width = digits + (1 if point else 0)
+    text = np.empty((len(numbers), width), dtype=np.uint8)
+    left = np.maximum(numbers, 0)
+    for place in range(digits):
+        column = width - 1 - place - (1 if point and place >= point else 0)
+        left, digit = np.divmod(left, 10)
+        text[:, column] = digit + ord("0")
+    if point:
+        text[:, width - 1 - point] = ord(".")
+    leading = np.logical_and.accumulate(text[:, : digits - point - 1] == ord("0"), axis=1)
+    text[:, : digits - point - 1][leading] = ord(" ")
+    text[numbers < 0] = ord(" ")
+    plain = np.ascontiguousarray(text).view(f"S{width}").ravel()
+    words: list[bytes] = np.char.lstrip(plain, b" ").tolist()
+    return words
 
 
 def write_requests(analysis: Analysis, path: Path) -> None:
     """A row per offered request, in order of arrival."""
     out = analysis.outcomes
     columns = analysis.request_columns()
-    tpot = [f"{t / NS:.9f}" if t == t else "" for t in columns["tpot_ns"].tolist()]
+    tpot = np.nan_to_num(np.rint(columns["tpot_ns"]), nan=-1.0)
     _write(
         path,
         REQUESTS,
         zip(
-            (out.request + 1).tolist(),
+            whole(out.request + 1),
             seconds(out.arrival_ns),
             seconds(out.admitted_ns),
             seconds(out.first_token_ns),
             seconds(out.last_token_ns),
             seconds(out.first_delivered_ns),
             seconds(out.delivered_ns),
-            out.prompt_tokens.tolist(),
-            out.output_tokens.tolist(),
+            whole(out.prompt_tokens),
+            whole(out.output_tokens),
             seconds(columns["queue_ns"]),
             seconds(columns["ttft_ns"]),
-            tpot,
+            seconds(tpot),
             seconds(columns["e2e_ns"]),
             seconds(columns["itl_max_ns"]),
-            out.preemptions.tolist(),
+            whole(out.preemptions),
             _words([s.name.lower() for s in State], out.state),
             _words([r.text for r in Reason], out.reason),
             strict=True,
@@ -129,9 +150,9 @@ def write_moves(analysis: Analysis, path: Path) -> None:
         path,
         MOVES,
         zip(
-            (who + 1).tolist(),
+            whole(who + 1),
             seconds(time),
-            at.tolist(),
+            whole(at),
             _words(names, state),
             _words(names, to),
             _words([r.text for r in Reason], reason),
@@ -146,44 +167,45 @@ def write_iterations(analysis: Analysis, path: Path) -> None:
     rows = run.log.segments
     tokens, useful = line.tokens, line.tokens_useful
     limits = [limit.name.lower() for limit in Limit]
-    with path.open("w", encoding="ascii", newline="") as file:
-        file.write(",".join(ITERATIONS) + "\n")
+    with path.open("wb") as file:
+        file.write(",".join(ITERATIONS).encode("ascii") + b"\n")
         for piece in line.pieces():
             at = piece.segment
-            waiting = bounds.waiting_at(at, piece.start_ns).tolist()
+            waiting = bounds.waiting_at(at, piece.start_ns)
             held = (rows["useful"] + rows["stranded"] + rows["paused"])[at]
             _lines(
                 file,
                 zip(
-                    (line.first[at] + piece.offset).tolist(),
+                    whole(line.first[at] + piece.offset),
                     seconds(piece.start_ns),
                     seconds(piece.step_ns),
-                    repeat("0.000000000"),
-                    line.decodes[at].tolist(),
-                    (line.context[at] + line.decodes[at] * piece.offset).tolist(),
-                    tokens[at].tolist(),
-                    useful[at].tolist(),
-                    bounds.blocks(piece).tolist(),
-                    rows["useful"][at].tolist(),
-                    rows["stranded"][at].tolist(),
-                    rows["paused"][at].tolist(),
-                    (run.slots - held).tolist(),
-                    ["inf" if w >= ENDLESS else w for w in waiting],
+                    repeat(b"0.000000000"),
+                    whole(line.decodes[at]),
+                    whole(line.context[at] + line.decodes[at] * piece.offset),
+                    whole(tokens[at]),
+                    whole(useful[at]),
+                    whole(bounds.blocks(piece)),
+                    whole(rows["useful"][at]),
+                    whole(rows["stranded"][at]),
+                    whole(rows["paused"][at]),
+                    whole(run.slots - held),
+                    repeat(b"inf") if run.endless else whole(waiting),
                     _words(limits, bounds.stopped_by(piece)),
                     strict=False,
                 ),
             )
 
 
-def _words(names: Sequence[str], codes: NDArray[Any]) -> list[str]:
-    return [names[code] for code in codes.tolist()]
+def _words(names: Sequence[str], codes: NDArray[Any]) -> list[bytes]:
+    words: list[bytes] = np.array([name.encode("ascii") for name in names])[codes].tolist()
+    return words
 
 
-def _write(path: Path, header: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> None:
-    with path.open("w", encoding="ascii", newline="") as file:
-        file.write(",".join(header) + "\n")
+def _write(path: Path, header: Sequence[str], rows: Iterable[tuple[bytes, ...]]) -> None:
+    with path.open("wb") as file:
+        file.write(",".join(header).encode("ascii") + b"\n")
         _lines(file, rows)
 
 
-def _lines(file: Any, rows: Iterable[tuple[Any, ...]]) -> None:
-    file.writelines(",".join(map(str, row)) + "\n" for row in rows)
+def _lines(file: BinaryIO, rows: Iterable[tuple[bytes, ...]]) -> None:
+    file.writelines(b",".join(row) + b"\n" for row in rows)

@@ -115,10 +115,11 @@ def _time(analysis: Analysis) -> list[str]:
 def _moves(analysis: Analysis) -> list[str]:
     moves = analysis.run.log.moves
     legal = {(int(a), int(why), int(b)) for (a, why), b in MOVES.items()}
-    seen = np.unique(moves[["state", "reason", "to"]])
+    kinds = (moves["state"].astype(np.int64) * 256 + moves["reason"]) * 256 + moves["to"]
+    seen = [(k >> 16, k >> 8 & 255, k & 255) for k in np.flatnonzero(np.bincount(kinds)).tolist()]
     faults = [
-        f"illegal move {State(int(a)).name} -> {State(int(b)).name} ({Reason(int(why)).text})"
-        for a, why, b in seen.tolist()
+        f"illegal move {State(a).name} -> {State(b).name} ({Reason(why).text})"
+        for a, why, b in seen
         if (a, why, b) not in legal
     ]
     out = analysis.outcomes

@@ -46,7 +46,18 @@ class HeadOfLine:
         ]
         self._arrived = 0
         keep = (moves["to"] == State.PREFILL) | (moves["to"] == State.PREEMPTED)
-        self._moves = moves[keep][["request", "iteration", "to", "known"]].tolist()
+        decided = moves[keep]
+        begins = timeline.start_ns[timeline.segment_of(decided["iteration"].astype(np.int64))]
+        self._moves: list[tuple[int, int, bool, int, int]] = list(
+            zip(
+                decided["request"].tolist(),
+                decided["iteration"].tolist(),
+                (decided["to"] == State.PREEMPTED).tolist(),
+                decided["known"].tolist(),
+                begins.tolist(),
+                strict=True,
+            )
+        )
         self._moved = 0
         self._queue: deque[int] = deque()
         self._known: dict[int, int] = {}
@@ -75,12 +86,10 @@ class HeadOfLine:
 
     def _decide(self, iteration: int) -> None:
         """Moves of the decisions up to the one that starts *iteration*."""
-        starts = self.timeline.start_ns
         while self._moved < len(self._moves) and self._moves[self._moved][1] <= iteration:
-            request, at, to, known = self._moves[self._moved]
-            segment = int(self.timeline.segment_of(np.array([at]))[0])
-            self._arrive(int(starts[segment]))
-            if to == State.PREEMPTED:
+            request, _, preempted, known, begin_ns = self._moves[self._moved]
+            self._arrive(begin_ns)
+            if preempted:
                 self._join(request, known, front=True)
             else:
                 del self._known[request]
