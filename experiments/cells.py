@@ -52,9 +52,11 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A cell's summary, as `summary.json` has it, and the window of its batch to draw."""
+    """A cell's summary, as `summary.json` has it, its folder, and its batch to draw."""
 
+    cell: Cell
     summary: dict[str, Any]
+    folder: Path
     shown: Membership
     labels: list[str] | None
 
@@ -84,7 +86,7 @@ def write_cell(
     iterations: bool,
     window: tuple[int, int] | None,
 ) -> Result:
-    """Write the cell's files into *folder*; its summary is returned."""
+    """Write the cell's tables into *folder*; what its picture needs is returned."""
     from experiments import csvs, figures
 
     run, line = analysis.run, analysis.timeline
@@ -108,13 +110,7 @@ def write_cell(
     first, last = figures.window_of(line.iterations, window)
     shown = membership(run, line, first, last)
     labels = _labels(run)
-    idle = numbers["idle_share"]
-    title = f"{cell.scheduler}, seed {cell.seed}"
-    if idle is not None:
-        title += f": {numbers['idle_slot_iterations']:,} idle slot-iterations ({idle:.1%})"
-    if shown.request.shape[1]:
-        figures.save_strips([figures.Strip(title, shown)], folder / "membership.png", labels)
-    return Result(numbers, shown, labels)
+    return Result(cell, numbers, folder, shown, labels)
 
 
 def _rejected_by(analysis: Analysis) -> dict[str, int]:

@@ -12,11 +12,13 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PatchCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
+from PIL import Image
 
 from sim import Cell, Membership
 
@@ -39,6 +41,7 @@ COLOURS = (
 )
 STRANDED = "#F2F2F2"
 EDGE = "#555555"
+XLABEL = "iteration (one forward pass each)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,31 +192,49 @@ def _style() -> Iterator[None]:
         yield
 
 
-def save_strips(strips: Sequence[Strip], path: Path, names: Sequence[str] | None = None) -> None:
-    """Strips over one another on one axis of iterations, as a PNG; the same bytes every time."""
+def save_strips(
+    strips: Sequence[Strip],
+    each: Sequence[Path],
+    whole: Path | None = None,
+    names: Sequence[str] | None = None,
+) -> None:
+    """Draw strips over one another on one axis of iterations; write each strip to its own PNG, and
+    all of them to *whole*. Drawn once and cut apart; the same bytes every time.
+    """
     with _style():
         rows = [rows_of(strip.membership)[0] for strip in strips]
         heights = [max(0.9, min(0.17 * slots + 0.25, 4.2)) for slots in rows]
         columns = max(strip.membership.request.shape[1] for strip in strips)
         # inches, laid out by hand: measuring every text costs more than all the drawing
-        width, left, right, title, ticks, foot = 7.2, 0.5, 0.15, 0.26, 0.26, 0.7
-        height = sum(heights) + len(strips) * (title + ticks) + foot - ticks
-        figure = Figure(figsize=(width, height))
-        top = height
+        width, left, right, title, ticks, foot = 7.2, 0.5, 0.15, 0.26, 0.26, 0.46
+        height = sum(heights) + len(strips) * (title + ticks) + foot
+        figure = Figure(figsize=(width, height), dpi=matplotlib.rcParams["savefig.dpi"])
+        canvas: Any = FigureCanvasAgg(figure)
+        bounds = [height]
         for strip, tall in zip(strips, heights, strict=True):
-            top -= title + tall
+            top = bounds[-1] - title - tall
             box = (left / width, top / height, (width - left - right) / width, tall / height)
-            axes = figure.add_axes(box)
-            draw_membership(axes, strip, names, columns)
-            top -= ticks
-        axes.set_xlabel("iteration (one forward pass each)")
+            draw_membership(figure.add_axes(box), strip, names, columns)
+            bounds.append(top - ticks)
+        middle = (left + width - right) / 2 / width
+        figure.text(middle, (foot - 0.1) / height, XLABEL, ha="center", fontsize=8)
         figure.legend(
             handles=_legend_handles(),
             loc="lower center",
             ncol=5,
             bbox_to_anchor=(0.5, 0.02 / height),
         )
-        figure.savefig(path, metadata={"Software": None})
+        canvas.draw()
+        pixels = np.asarray(canvas.buffer_rgba())[:, :, :3]
+        cuts = [round((height - bound) * figure.dpi) for bound in bounds]
+        for path, begin, end in zip(each, cuts[:-1], cuts[1:], strict=True):
+            _save(path, np.concatenate((pixels[begin:end], pixels[cuts[-1] :])), figure.dpi)
+        if whole is not None:
+            _save(whole, pixels, figure.dpi)
+
+
+def _save(path: Path, pixels: NDArray[Any], dpi: float) -> None:
+    Image.fromarray(np.ascontiguousarray(pixels)).save(path, dpi=(dpi, dpi))
 
 
 def _legend_handles() -> list[Patch]:

@@ -61,6 +61,7 @@ def run(
             works = _Works(variant.spec)
             texts.extend(works.said)
             for seed in chosen:
+                strips: list[Result] = []
                 for cell in _cells(variant, seed, works.provenance):
                     share = _Share(progress, done, total, cell, works)
                     done += 1
@@ -72,10 +73,11 @@ def run(
                     place = inside(folder / "cells", *cell.names)
                     result = write_cell(cell, analysis, place, iterations, window)
                     results.setdefault(cell.scheduler, []).append(result)
+                    strips.append(result)
                     rows.append(result.summary)
+                _draw(strips, folder if seed == chosen[0] else None)
             if results:
                 texts.append(_told(variant, results))
-                _draw(variant, results, folder)
         _write_summary(folder / "summary.csv", spec, rows)
     texts.append(f"results in {out}")
     return Outcome("\n\n".join(texts), failed, out)
@@ -200,22 +202,25 @@ def _oracles(spec: Spec) -> dict[str, str]:
     }
 
 
-def _draw(variant: Variant, results: dict[str, list[Result]], folder: Path) -> None:
-    """The first seed's batches over one another, one strip per scheduler."""
+def _draw(results: list[Result], folder: Path | None) -> None:
+    """The batches of one seed: a picture per cell, and all over one another into *folder*."""
     from experiments import figures
 
+    drawn = [result for result in results if result.shown.request.shape[1]]
+    if not drawn:
+        return
     strips = []
-    for name, each in results.items():
-        first = each[0]
-        if first.shown.request.shape[1]:
-            share = first.summary["idle_share"]
-            idle = first.summary["idle_slot_iterations"]
-            title = f"{name}: {idle:,} idle slot-iterations in the run ({share:.1%})"
-            strips.append(figures.Strip(title, first.shown))
-    if len(strips) > 1:
-        name = "membership.png" if variant.key is None else f"membership-{variant.key}.png"
-        labels = next(iter(results.values()))[0].labels
-        figures.save_strips(strips, folder / name, labels)
+    for result in drawn:
+        cell, summary = result.cell, result.summary
+        idle, share = summary["idle_slot_iterations"], summary["idle_share"]
+        title = f"{cell.scheduler}: {idle:,} idle slot-iterations in the run ({share:.1%})"
+        strips.append(figures.Strip(title, result.shown))
+    whole = None
+    if folder is not None and len(drawn) > 1:
+        key = drawn[0].cell.sweep_key
+        whole = folder / ("membership.png" if key is None else f"membership-{key}.png")
+    each = [result.folder / "membership.png" for result in drawn]
+    figures.save_strips(strips, each, whole, drawn[0].labels)
 
 
 def _write_summary(path: Path, spec: Spec, rows: list[dict[str, Any]]) -> None:
