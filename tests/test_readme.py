@@ -1,0 +1,54 @@
+"""What the README says is so: its tables, its example, its files."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from calibrate.profile import list_profiles, load_profile
+from experiments.load import spec_of
+from workloads.formats import FormatName
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_two_lines_do_all_the_set_up() -> None:
+    lines = re.findall(r"^python3 -m venv .*$", README, re.MULTILINE)
+    assert len(lines) == 2
+    assert "experiments/configs/lab.yaml" in lines[0]
+    assert lines[1].endswith("pytest")
+
+
+def test_the_example_is_a_valid_experiment() -> None:
+    block = re.search(r"```yaml\n(.*?)```", README, re.DOTALL)
+    assert block is not None
+    spec = spec_of(yaml.safe_load(block.group(1)))
+    assert list(spec.schedulers) == ["static", "orca", "sarathi"]
+
+
+@pytest.mark.parametrize("name", list_profiles())
+def test_the_profile_table_quotes_the_profiles_errors(name: str) -> None:
+    row = next(line for line in README.splitlines() if line.startswith(f"| `{name}` |"))
+    error = load_profile(name).error or {}
+    for region, shown in zip(("decode", "prefill", "mixed"), row.split("|")[2:5], strict=True):
+        found = error.get(region)
+        if found and "mean" in found:
+            assert f"{100 * found['mean']:.1f} % (worst {100 * found['max']:.0f} %)" in shown
+        else:
+            assert "%" not in shown
+
+
+def test_every_trace_format_is_named() -> None:
+    for name in FormatName.__args__:
+        assert f"`{name}`" in README
+
+
+def test_what_it_links_to_and_shows_is_there() -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", README):
+        assert (ROOT / target).is_file(), target
+    for target in re.findall(r"`((?:docs|results|experiments|tests)/[\w./-]+)`", README):
+        assert (ROOT / target).exists(), target
