@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,11 @@ Value = float | int | str | None
 NS = 1e9
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 BEYOND = 10  # samples beyond a quantile below which it is marked
+
+
+def is_unsure(samples: int, level: float) -> bool:
+    """Whether fewer than ten of *samples* lie beyond the quantile at *level*."""
+    return samples * (100 - round(100 * level)) < 100 * BEYOND
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +237,7 @@ def _describe(result: dict[str, Value], name: str, values: NDArray[Any], unsure:
     quantiles = np.quantile(values.astype(np.float64), list(QUANTILES.values()))
     for (label, level), value in zip(QUANTILES.items(), quantiles, strict=True):
         result[f"{name}_{label}_s"] = float(value) / NS
-        if n * (1 - level) < BEYOND:
+        if is_unsure(n, level):
             unsure.append(f"{name}_{label}_s")
 
 
@@ -246,7 +252,7 @@ def _describe_gaps(
     quantiles = gaps.quantiles_ns(list(QUANTILES.values()))
     for (label, level), value in zip(QUANTILES.items(), quantiles, strict=True):
         result[f"itl_{label}_s"] = None if value is None else value / NS
-        if gaps.count * (1 - level) < BEYOND:
+        if is_unsure(gaps.count, level):
             unsure.append(f"itl_{label}_s")
     result["itl_max_s"] = int(longest.max()) / NS
 
@@ -265,7 +271,7 @@ def _judge(
         if target is not None:
             values = columns[f"{name}_ns"]
             # a target that does not apply (TPOT of one token) passes
-            good &= ~(values.astype(np.float64) > target * NS)
+            good &= ~(values.astype(np.float64) > float(Decimal(repr(target)) * 10**9))
     result["good"] = int(good.sum())
     result["attainment"] = int(good.sum()) / len(good) if len(good) else None
     result["goodput_per_s"] = int(good.sum()) / window if window else None

@@ -194,8 +194,9 @@ class Timeline:
         outside = self.run.curve.outside
         head = outside(decodes, self.context, tokens, past)
         tail = outside(decodes, last, tokens, past)
-        total = int(self.count[head & tail].sum())
-        for piece in self.pieces(np.flatnonzero(head != tail)):
+        total = 0
+        # a range is an interval: between two shapes inside lies no shape outside
+        for piece in self.pieces(np.flatnonzero(head | tail)):
             rows = piece.segment
             context = self.context[rows] + decodes[rows] * piece.offset
             total += int(outside(decodes[rows], context, tokens[rows], past[rows]).sum())

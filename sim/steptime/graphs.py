@@ -68,12 +68,10 @@ class Bucketed:
         chunk_past: Ints,
         chunk_squared: Ints,
     ) -> Ints:
-        sizes = np.array(self.sizes)
         largest = int(decodes[chunks == 0].max(initial=0))
         if largest > self.sizes[-1]:
             self.padded(largest)
-        place = np.minimum(np.searchsorted(sizes, decodes), len(sizes) - 1)
-        rows = np.where((chunks == 0) & (decodes <= sizes[-1]), sizes[place], decodes)
+        rows = self._rows(decodes, chunks == 0)
         return self.curve.steps_ns(rows, context, chunks, tokens, chunk_past, chunk_squared)
 
     def decodes_ns(self, decodes: Ints, context: Ints) -> Ints:
@@ -81,4 +79,11 @@ class Bucketed:
         return self.steps_ns(decodes, context, zero, zero, zero, zero)
 
     def outside(self, decodes: Ints, context: Ints, tokens: Ints, chunk_past: Ints) -> Bools:
-        return self.curve.outside(decodes, context, tokens, chunk_past)
+        return self.curve.outside(self._rows(decodes, tokens == 0), context, tokens, chunk_past)
+
+    def _rows(self, decodes: Ints, alone: Bools) -> Ints:
+        """The rows really computed, where decodes are *alone* and some graph holds them."""
+        sizes = np.array(self.sizes, dtype=np.int64)
+        place = np.minimum(np.searchsorted(sizes, decodes), len(sizes) - 1)
+        fits = alone & (decodes > 0) & (decodes <= sizes[-1])
+        return np.where(fits, sizes[place], decodes)

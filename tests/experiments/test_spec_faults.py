@@ -107,7 +107,7 @@ def test_the_good_spec_has_no_fault(faults):
             "name: lab",
             "Name: lab",
             "f.yaml:1: Name: unknown key; did you mean 'name'? known: name, description, "
-            "horizon_s, seeds, slo, fast_forward, workload, step_time, schedulers, server",
+            "horizon_s, seeds, slo, fast_forward, sweep, workload, step_time, schedulers, server",
         ),
         (
             "seeds: 5",
