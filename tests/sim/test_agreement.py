@@ -45,6 +45,8 @@ def check(made: Case) -> None:
     check_tokens(analysis, expected, made.order)
     check_outcomes(analysis, expected, made.order)
     check_moves(moves(run), expected, made.order)
+    if made.config.kind != "chunked" or made.config.pass_order == "admission":
+        check_departures(moves(run), expected, made.order)
     check_gaps(analysis, expected, made.order)
 
 
@@ -148,8 +150,16 @@ def check_moves(ours: list[Moved], expected: NaiveResult, order: list[int]) -> N
         assert [(m.time_ns, m.iteration, m.before, m.after) for m in mine] == [
             move[1:] for move in theirs if move[2] is not None
         ], f"request {place}"
-        held = next((t for t in theirs if t[4] == "prefill"), None)
-        assert (held is None) == (not mine)
+
+
+def check_departures(ours: list[Moved], expected: NaiveResult, order: list[int]) -> None:
+    """Who finishes in one iteration leaves in batch order: that of the pass, here of admission."""
+    number = {place: i for i, place in enumerate(order)}
+    assert [(m.time_ns, m.request) for m in ours if m.after == "completed"] == [
+        (time_ns, number[place])
+        for place, time_ns, *_, after in expected.moves
+        if after == "completed"
+    ]
 
 
 def check_gaps(analysis: Analysis, expected: NaiveResult, order: list[int]) -> None:

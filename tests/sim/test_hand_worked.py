@@ -342,6 +342,24 @@ def test_three_equal_requests_that_do_not_fit_cost_one_preemption() -> None:
     assert run.preemptions == [0, 0, 1]
 
 
+@pytest.mark.parametrize(("pass_order", "gives_way"), [("admission", 4), ("decode_first", 5)])
+def test_a_decode_that_asks_first_finds_the_block_that_a_prompt_takes(
+    pass_order: Any, gives_way: int
+) -> None:
+    #      1  2  3  4  5  6       A's fifth prompt token takes the last of three blocks, in 5;
+    #  A   P1 P1 P1 P1 P1 P1      C's own has room, but C wants one to spare all the same
+    #  B   P1 D                   and finds it in 5 if it asks before A, in 6 in no case
+    #  C         P1 D  ?  ?
+    run = Worked(
+        trace((0, 8, 1), (0, 1, 2), (2, 1, 8)),
+        Server(slots=2, kv_blocks=3, block_size=4, append_check="spare_block"),
+        Chunked(pass_order=pass_order, long_prefill_tokens=1),
+    )
+    preempted = [(m.request, m.time_ns) for m in moves(run.run) if m.after == "preempted"]
+    assert preempted[0] == (2, ns(gives_way))
+    assert run.finish[0] == 8
+
+
 LIMITS = trace((0, 4, 3), (0, 4, 4), (0, 7, 1))
 """At their peak 6, 7 and 7 entries: three, four and four blocks of two."""
 
