@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from experiments.strips import window_of
 from sim import (
     Analysis,
     Membership,
@@ -87,7 +88,7 @@ def write_cell(
     window: tuple[int, int] | None,
 ) -> Result:
     """Write the cell's tables into *folder*; what its picture needs is returned."""
-    from experiments import csvs, figures
+    from experiments import csvs
 
     run, line = analysis.run, analysis.timeline
     folder.mkdir(parents=True)
@@ -107,7 +108,7 @@ def write_cell(
         csvs.write_iterations(analysis, folder / "iterations.csv")
     text = json.dumps(numbers, indent=1, allow_nan=False) + "\n"
     (folder / "summary.json").write_text(text, encoding="utf-8")
-    first, last = figures.window_of(line.iterations, window)
+    first, last = window_of(line.iterations, window)
     shown = membership(run, line, first, last)
     labels = _labels(run)
     return Result(cell, numbers, folder, shown, labels)

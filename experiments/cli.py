@@ -166,14 +166,17 @@ def run(
 ) -> int:
     """Simulate an experiment and write its results."""
     shown = _window(window)
+    from experiments.painter import Painter
+
+    painter = Painter(apart=True)
     from experiments.load import load_spec
     from experiments.progress import Progress
 
-    experiment = load_spec(spec, overrides or ())
-    from experiments.run import run as run_spec
-
     progress = Progress()
     try:
+        experiment = load_spec(spec, overrides or ())
+        from experiments.run import run as run_spec
+
         outcome = run_spec(
             experiment,
             out=Path("results", experiment.name) if out is None else out,
@@ -182,9 +185,11 @@ def run(
             window=shown,
             overwrite=overwrite,
             progress=progress,
+            painter=painter,
         )
     finally:
         progress.close()
+        painter.close()
     print(outcome.text)
     for failure in outcome.failed:
         _tell(f"itersim: {failure}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,10 +19,9 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 from PIL import Image
 
+from experiments.strips import MOST_SLOTS, Strip
 from sim import Cell, Membership
 
-MOST_SLOTS = 64
-MOST_ITERATIONS = 400
 LABELLED = 48  # iterations up to which requests are named in their cells
 STYLE = Path(__file__).with_name("paper.mplstyle")
 
@@ -42,20 +40,6 @@ COLOURS = (
 STRANDED = "#F2F2F2"
 EDGE = "#555555"
 XLABEL = "iteration (one forward pass each)"
-
-
-@dataclass(frozen=True, slots=True)
-class Strip:
-    """One scheduler's batch over a window of iterations, with its title."""
-
-    title: str
-    membership: Membership
-
-
-def window_of(iterations: int, window: tuple[int, int] | None) -> tuple[int, int]:
-    """The iterations to show: *window*, or from the first; at most 400."""
-    first, last = window or (1, MOST_ITERATIONS)
-    return first, min(last, first + MOST_ITERATIONS - 1, max(iterations, first))
 
 
 def draw_membership(

@@ -13,9 +13,11 @@ from typing import Any
 from experiments.cells import Cell, Result, simulate_cell, write_cell
 from experiments.compare import cause, comparison, notes
 from experiments.output import inside, staged
+from experiments.painter import Painter
 from experiments.parts import nanoseconds, policy_of, server_of, step_time_of, workload_of
 from experiments.spec import Spec, Variant, content_hash, resolve
 from experiments.spec_step_time import Profile
+from experiments.strips import Strip, paint
 from experiments.yaml_write import dump_yaml
 from sim import InvariantError, Slo, Source, StepTimeError, Trace, TraceSource, UnservableError
 from sim.metrics import NAMES
@@ -41,13 +43,15 @@ def run(
     window: tuple[int, int] | None = None,
     overwrite: bool = False,
     progress: Report | None = None,
+    painter: Painter | None = None,
 ) -> Outcome:
-    """Simulate *spec* and write its results to *out*.
+    """Simulate *spec* and write its results to *out*; *painter* draws the pictures.
 
     A cell that fails is named and the others go on. OutputError, TraceError when results cannot
     be written or a trace not be read.
     """
     chosen = tuple(seeds or spec.seeds)
+    painter = painter or Painter()
     variants = list(spec.variants())
     total = len(variants) * len(chosen) * len(spec.schedulers)
     texts: list[str] = []
@@ -75,10 +79,11 @@ def run(
                     results.setdefault(cell.scheduler, []).append(result)
                     strips.append(result)
                     rows.append(result.summary)
-                _draw(strips, folder if seed == chosen[0] else None)
+                _draw(painter, strips, folder if seed == chosen[0] else None)
             if results:
                 texts.append(_told(variant, results))
         _write_summary(folder / "summary.csv", spec, rows)
+        painter.finish()
     texts.append(f"results in {out}")
     return Outcome("\n\n".join(texts), failed, out)
 
@@ -202,10 +207,8 @@ def _oracles(spec: Spec) -> dict[str, str]:
     }
 
 
-def _draw(results: list[Result], folder: Path | None) -> None:
+def _draw(painter: Painter, results: list[Result], folder: Path | None) -> None:
     """The batches of one seed: a picture per cell, and all over one another into *folder*."""
-    from experiments import figures
-
     drawn = [result for result in results if result.shown.request.shape[1]]
     if not drawn:
         return
@@ -214,13 +217,13 @@ def _draw(results: list[Result], folder: Path | None) -> None:
         cell, summary = result.cell, result.summary
         idle, share = summary["idle_slot_iterations"], summary["idle_share"]
         title = f"{cell.scheduler}: {idle:,} idle slot-iterations in the run ({share:.1%})"
-        strips.append(figures.Strip(title, result.shown))
+        strips.append(Strip(title, result.shown))
     whole = None
     if folder is not None and len(drawn) > 1:
         key = drawn[0].cell.sweep_key
         whole = folder / ("membership.png" if key is None else f"membership-{key}.png")
     each = [result.folder / "membership.png" for result in drawn]
-    figures.save_strips(strips, each, whole, drawn[0].labels)
+    painter.draw(paint, strips, each, whole, drawn[0].labels)
 
 
 def _write_summary(path: Path, spec: Spec, rows: list[dict[str, Any]]) -> None:

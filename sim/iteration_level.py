@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import replace
 from heapq import heappop, heappush
+from operator import attrgetter
 from typing import Any
 
 import simpy
@@ -37,6 +38,7 @@ from sim.settings import CHUNKED_BUDGET, Chunked, Mixed, PrefillFirst, Server
 from sim.source import Source
 from sim.steptime import StepTime
 
+ADMISSION = attrgetter("admission")
 NOTHING, SLOTS = int(Limit.NOTHING_WAITING), int(Limit.SLOTS)
 ADMITTED, READMITTED = int(Reason.ADMITTED), int(Reason.READMITTED)
 PROMPT_DONE, LENGTH, KV_EXHAUSTED = (
@@ -334,10 +336,11 @@ class IterationReplica(Replica):
             record.pauses += PACK_PAUSE(iteration, request.index)
         done = []
         for request, new in decision.chunks:
-            computed = request.computed
-            fresh = computed + new - max(computed, request.highest)
-            record.chunks += PACK_CHUNK(iteration, computed, request.index, new, max(fresh, 0))
-            request.computed = computed = computed + new
+            begin = request.computed
+            request.computed = computed = begin + new
+            again = request.highest
+            fresh = new if again <= begin else max(computed - again, 0)
+            record.chunks += PACK_CHUNK(iteration, begin, request.index, new, fresh)
             if computed == request.known:
                 done.append(request)
         record.segments += PACK_SEGMENT(
@@ -402,9 +405,9 @@ class IterationReplica(Replica):
 
     def emit_together(self, done: list[Request], now: int) -> None:
         """Prompts that end and decodes that end, in batch order (order of admission)."""
-        ended = self.pop_due()
-        for request in sorted(done + ended, key=_admission):
-            if request in self.batch.prefills:
+        prefills = self.batch.prefills
+        for request in sorted(self.pop_due() + done, key=ADMISSION):
+            if request in prefills:
                 self.emit(request, now)
             else:
                 self.end(request, now, DECODE)
@@ -413,16 +416,16 @@ class IterationReplica(Replica):
         """Decodes that made their last token leave, in batch order."""
         ended = self.pop_due()
         if len(ended) > 1:
-            ended.sort(key=_admission)
+            ended.sort(key=ADMISSION)
         for request in ended:
             self.end(request, now, DECODE)
 
     def pop_due(self) -> list[Request]:
         """Decodes whose last token the iteration that just ended made."""
-        ended = self.calendar.pop(self.batch.steps, [])
-        ends = self.ends
-        while ends and ends[0] <= self.batch.steps:
-            heappop(ends)
+        ended = self.calendar.pop(self.batch.steps, None)
+        if ended is None:
+            return []
+        heappop(self.ends)  # the least: every key of the calendar stands in it once
         return ended
 
     def end(self, request: Request, now: int, state: int) -> None:
@@ -459,10 +462,6 @@ class IterationReplica(Replica):
         else:
             self.calendar[at] = [decode]
             heappush(self.ends, at)
-
-
-def _admission(request: Request) -> int:
-    return request.admission
 
 
 def _scheduler(

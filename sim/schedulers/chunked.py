@@ -46,8 +46,10 @@ class ChunkedScheduler(IterationLevel):
         return left
 
     def place(self, decision: Decision, request: Request, budget: int) -> int:
-        others = len(self.batch.running) + len(self.queue.waiting) + len(decision.admitted) - 1
-        tokens = self.chunk(request, budget, others)
+        tokens = min(request.known - request.computed, budget)
+        if self.longest_chunk is not None:
+            others = len(self.batch.running) + len(self.queue.waiting) + len(decision.admitted) - 1
+            tokens = self.chunk(request, budget, others)
         needed = tokens if self.next_chunk else request.known
         return tokens if self.pool.admit(request, tokens, needed) else 0
 

@@ -49,14 +49,15 @@ class IterationLevel(ABC):
 
     def admit(self, decision: Decision, budget: int) -> int:
         """Admit from the front of the queue into *decision*; the budget left is returned."""
-        queue, pool = self.queue, self.pool
+        queue = self.queue
+        waiting = queue.waiting
         free_slots = len(self.batch.free_slots)
         place_of = self.place
         place = 0
         looked = -1  # requests looked at beyond the first that did not fit
         admitted, chunks = decision.admitted, decision.chunks
-        while free_slots > len(admitted) and budget > 0:
-            request = queue.at(place)
+        while free_slots and budget > 0:
+            request = waiting[place] if place < len(waiting) else queue.at(place)
             if request is None:
                 break
             if looked >= 0:
@@ -65,17 +66,22 @@ class IterationLevel(ABC):
                     break
             tokens = place_of(decision, request, budget)
             if tokens:
-                queue.take(place)
+                if place == 0:
+                    waiting.popleft()
+                else:
+                    queue.take(place)
                 admitted.append(request)
                 chunks.append((request, tokens))
+                free_slots -= 1
                 budget = max(budget - tokens, 0)
             elif self.strict:
                 break
             else:
                 place += 1
                 looked = max(looked, 0)
-        decision.limit = self._limit(decision, budget, free_slots - len(admitted))
-        decision.room = pool.room
+        if waiting or queue.endless:
+            decision.limit = self._limit(decision, budget, free_slots)
+        decision.room = self.pool.room
         return budget
 
     def place(self, decision: Decision, request: Request, budget: int) -> int:
@@ -91,11 +97,11 @@ class IterationLevel(ABC):
         return known if self.pool.admit(request, known, known) else 0
 
     def _limit(self, decision: Decision, budget: int, free_slots: int) -> Limit:
-        head = self.queue.at(0)
-        if head is None:
-            return Limit.NOTHING_WAITING
+        """What stopped admission, somebody still waiting."""
         if free_slots == 0:
             return Limit.SLOTS
+        head = self.queue.at(0)
+        assert head is not None
         if budget <= 0 or (
             self.whole_prompts
             and head.known > budget

@@ -118,6 +118,8 @@ class Linear(Curve):
             + self.per_chunk_s * chunks
         )
         both = (n > 0) & (tokens > 0)
+        if both is False:
+            return total  # one shape, not mixed: what follows would add zeros
         return (
             total
             + self.mixed_base_s * both

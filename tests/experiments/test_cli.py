@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from experiments import cli
+from experiments.painter import Painter
 
 SPEC = """\
 name: lab
@@ -101,6 +102,7 @@ def test_run_hands_the_spec_and_the_options_over(itersim, fake_run, tmp_path):
     assert spec.name == "lab"
     progress = options.pop("progress")
     progress(0.5, "static, seed 1")
+    assert isinstance(options.pop("painter"), Painter)
     assert options == {
         "out": Path("results/lab"),
         "seeds": (1, 2),
@@ -114,7 +116,7 @@ def test_run_hands_the_spec_and_the_options_over(itersim, fake_run, tmp_path):
     assert itersim("run", "f.yaml", *words.split())[0] == 0
     spec, options = fake_run.calls.pop()
     assert (spec.name, spec.schedulers["static"].slots) == ("x", 9)
-    del options["progress"]
+    del options["progress"], options["painter"]
     assert options == {
         "out": Path("o"),
         "seeds": (7,),

@@ -168,6 +168,28 @@ def test_advancing_stops_where_stepping_would(kind: str) -> None:
     law()
 
 
+@pytest.mark.parametrize("count", [1, 2, 24, 25, 64, 65, 130])
+@pytest.mark.parametrize(
+    "curve",
+    [
+        Constant(step_s=7e-9),
+        Affine(base_s=7e-9, per_context_s=0.3e-9),
+        Knee(floor_s=9e-9, per_token_s=1e-9, per_context_s=0.2e-9),
+        Table(decode=Grid((1, 9), ((7e-9, 99e-9), (8e-9, 150e-9)), (0, 90)), extrapolate=True),
+        Bucketed(Affine(base_s=7e-9, per_context_s=0.3e-9), (4,)),
+    ],
+    ids=lambda curve: type(curve).__name__,
+)
+def test_advancing_is_exact_at_every_end(curve: StepTime, count: int) -> None:
+    steps = curve.decode_run_ns(3, 10, 3, count).astype(int).tolist()
+    for k, end in enumerate(np.cumsum(steps).tolist()):
+        for beside in (-1, 0, 1):
+            asked = [(end + beside, NEVER), (NEVER, end + beside), (end + beside, end + 4)]
+            for until, limit in asked:
+                expected = advance(steps, until, limit)
+                assert curve.advance_ns(3, 10, 3, count, until, limit) == expected, (k, beside)
+
+
 # ---------------------------------------------------------------- monotone
 
 
