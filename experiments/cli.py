@@ -162,6 +162,7 @@ def run(
         str | None,
         typer.Option(metavar="A:B", help="Which iterations membership.png shows (from 1)."),
     ] = None,
+    strict: Strict = False,
     overwrite: Overwrite = False,
 ) -> int:
     """Simulate an experiment and write its results."""
@@ -175,6 +176,8 @@ def run(
     progress = Progress()
     try:
         experiment = load_spec(spec, overrides or ())
+        if strict and experiment.is_trace():
+            experiment = load_spec(spec, [*(overrides or ()), "workload.trace.strict=true"])
         from experiments.run import run as run_spec
 
         outcome = run_spec(

@@ -23,7 +23,7 @@ from experiments.scalars import Exact
 from experiments.spec_arrivals import BacklogArrivals
 from experiments.spec_server import SCHEDULERS, AnyScheduler, Server
 from experiments.spec_step_time import AnyStepTime
-from experiments.spec_workload import DeclaredWorkload, SampledWorkload, Workload
+from experiments.spec_workload import DeclaredWorkload, SampledWorkload, TraceWorkload, Workload
 from experiments.sweep import SweepBlock
 
 MOST_SEEDS = 10_000
@@ -108,6 +108,10 @@ class Spec(Head):
         if isinstance(work, SampledWorkload):
             return work.max_tokens is not None
         return "max_tokens" in work.trace.columns
+
+    def is_trace(self) -> bool:
+        """Whether a whole trace file is replayed."""
+        return isinstance(self.workload, TraceWorkload)
 
     def is_backlog(self) -> bool:
         """Whether the queue is never empty."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -205,3 +207,27 @@ def test_clients_whose_every_request_is_refused_do_not_go_on_for_ever(tmp_path: 
     data["workload"] = {**workload, "arrivals": {"kind": "backlog"}}
     outcome = run(spec_of(data), tmp_path / "other")
     assert "exceeds_token_budget" in outcome.failed[0]
+
+
+def test_bad_rows_are_dropped_and_told_or_an_error_when_strict(tmp_path: Path) -> None:
+    spec = tmp_path / "s.yaml"
+    spec.write_text(
+        "name: s\nworkload: {trace: {format: azure, path: t.csv}}\n"
+        "step_time: {kind: constant, step_s: 1}\nserver: {slots: 2}\n"
+        "schedulers: {mixed: {kind: mixed}}\n"
+    )
+    (tmp_path / "t.csv").write_text(
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+        "2023-11-16 18:15:46.6805900,374,44\n2023-11-16 18:15:47.0000000,10,0\n"
+    )
+    command = [sys.executable, "-m", "experiments", "run", "s.yaml", "--out"]
+    lax, strict = (
+        subprocess.run([*command, *more], cwd=tmp_path, capture_output=True, text=True)
+        for more in (["lax"], ["strict", "--strict"])
+    )
+    assert lax.returncode == 0
+    assert "kept      1 of 2 rows" in lax.stdout
+    assert "dropped   1 zero_output (row 2)" in lax.stdout
+    assert strict.returncode == 2
+    assert "row 2" in strict.stderr
+    assert not (tmp_path / "strict").exists()
