@@ -35,14 +35,25 @@ ROWS: tuple[tuple[str, str, float], ...] = (
 )
 
 
+ABREAST = 3  # schedulers beside the first in one table
 FROM_ARRIVAL = ("ttft_p50_s", "ttft_p99_s", "e2e_p50_s", "e2e_p99_s")
 
 
 def comparison(cells: Mapping[str, Seeds], title: str, backlog: bool = False) -> str:
-    """A table: a row per metric, a column per scheduler, ratios to the first.
+    """Tables: a row per metric, a column per scheduler, ratios to the first; a few side by side.
 
     In an endless *backlog* every request arrives at 0: rows that count from arrival are left out.
     """
+    base, *others = cells
+    groups = [others[i : i + ABREAST] for i in range(0, len(others), ABREAST)] or [[]]
+    parts: list[str] = []
+    for group in groups:
+        chosen = {name: cells[name] for name in (base, *group)}
+        parts.append(_table(chosen, title if not parts else f"{title} (continued)", backlog))
+    return "\n\n".join(parts)
+
+
+def _table(cells: Mapping[str, Seeds], title: str, backlog: bool) -> str:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -72,7 +83,7 @@ def comparison(cells: Mapping[str, Seeds], title: str, backlog: bool = False) ->
                 row.append(_ratio(estimates[name], estimates[base]))
         table.add_row(*row)
     text = io.StringIO()
-    Console(file=text, width=200, color_system=None, legacy_windows=False).print(table)
+    Console(file=text, width=500, color_system=None, legacy_windows=False).print(table)
     return "\n".join(line.rstrip() for line in text.getvalue().strip("\n").splitlines())
 
 

@@ -52,9 +52,10 @@ class Painter:
                 function(*arguments)
 
     def close(self) -> None:
-        """Let the process go, whatever it is doing."""
+        """Let the process go when it is done with what it is drawing."""
         if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
+            # not waiting for it can end in an error at exit (the executor closes its pipe twice)
+            self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = None
 
     def __enter__(self) -> Painter:

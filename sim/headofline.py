@@ -6,8 +6,10 @@ and it changes only when somebody joins or leaves.
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from heapq import heappop, heappush
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,24 +42,18 @@ class HeadOfLine:
             self.chunk = policy.long_prefill_tokens or UNLIMITED
         self.next_chunk = isinstance(policy, Chunked) and server.admit_needs == "next_chunk"
         moves = run.log.moves
-        refused = set(moves["request"][moves["to"] == State.REJECTED].tolist())
-        self._arrivals = [
-            (at, i) for i, at in enumerate(run.requests.arrival_ns.tolist()) if i not in refused
-        ]
+        waits = np.ones(len(run.requests), dtype=np.bool_)
+        waits[moves["request"][moves["to"] == State.REJECTED]] = False
+        self._arrivals = _column(run.requests.arrival_ns[waits])
+        self._arriving = _column(np.flatnonzero(waits))
         self._arrived = 0
-        keep = (moves["to"] == State.PREFILL) | (moves["to"] == State.PREEMPTED)
-        decided = moves[keep]
+        decided = moves[(moves["to"] == State.PREFILL) | (moves["to"] == State.PREEMPTED)]
         begins = timeline.start_ns[timeline.segment_of(decided["iteration"].astype(np.int64))]
-        self._moves: list[tuple[int, int, bool, int, int]] = list(
-            zip(
-                decided["request"].tolist(),
-                decided["iteration"].tolist(),
-                (decided["to"] == State.PREEMPTED).tolist(),
-                decided["known"].tolist(),
-                begins.tolist(),
-                strict=True,
-            )
-        )
+        self._movers = _column(decided["request"])
+        self._iterations = _column(decided["iteration"])
+        self._preempted = _column(decided["to"] == State.PREEMPTED)
+        self._knowns = _column(decided["known"])
+        self._begins = _column(begins)
         self._moved = 0
         self._queue: deque[int] = deque()
         self._known: dict[int, int] = {}
@@ -79,18 +75,18 @@ class HeadOfLine:
             self._queue.append(request)
 
     def _arrive(self, until_ns: int) -> None:
-        while self._arrived < len(self._arrivals) and self._arrivals[self._arrived][0] <= until_ns:
-            request = self._arrivals[self._arrived][1]
+        while self._arrived < len(self._arrivals) and self._arrivals[self._arrived] <= until_ns:
+            request = self._arriving[self._arrived]
             self._join(request, int(self._prompts[request]), front=False)
             self._arrived += 1
 
     def _decide(self, iteration: int) -> None:
         """Moves of the decisions up to the one that starts *iteration*."""
-        while self._moved < len(self._moves) and self._moves[self._moved][1] <= iteration:
-            request, _, preempted, known, begin_ns = self._moves[self._moved]
-            self._arrive(begin_ns)
-            if preempted:
-                self._join(request, known, front=True)
+        while self._moved < len(self._movers) and self._iterations[self._moved] <= iteration:
+            request = self._movers[self._moved]
+            self._arrive(self._begins[self._moved])
+            if self._preempted[self._moved]:
+                self._join(request, self._knowns[self._moved], front=True)
             else:
                 del self._known[request]
                 self._recomputes.pop(request, None)
@@ -120,9 +116,7 @@ class HeadOfLine:
         while low < len(start_ns):
             self._arrive(int(start_ns[low]))
             upcoming = (
-                self._arrivals[self._arrived][0]
-                if self._arrived < len(self._arrivals)
-                else UNLIMITED
+                self._arrivals[self._arrived] if self._arrived < len(self._arrivals) else UNLIMITED
             )
             high = max(int(np.searchsorted(start_ns, upcoming, side="left")), low + 1)
             out[low:high] = self._demand(left, nobody) <= room[low:high]
@@ -178,3 +172,10 @@ class HeadOfLine:
         for entry in aside:
             heappush(heap, entry)
         return known
+
+
+def _column(values: NDArray[Any]) -> array[int]:
+    """A column to read one by one: plain integers, eight bytes each."""
+    column = array("q")
+    column.frombytes(np.ascontiguousarray(values, dtype=np.int64).tobytes())
+    return column

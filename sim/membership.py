@@ -90,16 +90,8 @@ def membership(run: Run, timeline: Timeline, first: int, last: int) -> Membershi
     stays = residencies(run, timeline.iterations)
     segments = timeline.segment_of(np.arange(first, last + 1))
     alone = timeline.decodes[segments] == 0
-    chunked = {
-        (int(r), int(i))
-        for r, i in zip(run.log.chunks["request"], run.log.chunks["iteration"], strict=True)
-        if first <= i <= last
-    }
-    paused = {
-        (int(r), int(i))
-        for r, i in zip(run.log.pauses["request"], run.log.pauses["iteration"], strict=True)
-        if first <= i <= last
-    }
+    chunked = _within(run.log.chunks, first, last)
+    paused = _within(run.log.pauses, first, last)
     outputs = run.requests.output_tokens
     inside = (stays.last >= first) & (stays.first <= last)
     for row in np.flatnonzero(inside):
@@ -119,6 +111,12 @@ def membership(run: Run, timeline: Timeline, first: int, last: int) -> Membershi
             request[slot, column] = who
             cell[slot, column] = kind
     return Membership(first, request, cell)
+
+
+def _within(rows: NDArray[np.void], first: int, last: int) -> set[tuple[int, int]]:
+    """(request, iteration) of the rows in the window."""
+    mine = rows[(rows["iteration"] >= first) & (rows["iteration"] <= last)]
+    return set(zip(mine["request"].tolist(), mine["iteration"].tolist(), strict=True))
 
 
 def token_times(run: Run, timeline: Timeline) -> list[list[int]]:
