@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import replace
-from heapq import heappop, heappush
 from operator import attrgetter
 from typing import Any
 
 import simpy
 
 from sim.batch import Batch
+from sim.calendar import Calendar
 from sim.decision import Decision, Limit
 from sim.engine import (
     DECODE,
@@ -72,8 +72,7 @@ class IterationReplica(Replica):
         self.refuses = self.scheduler.refuses
         self.strict = server.head_of_line == "strict"
         self.depth = server.skip_depth
-        self.calendar: dict[int, list[Request]] = {}  # batch.steps -> who ends when it is reached
-        self.ends: list[int] = []
+        self.calendar = Calendar()
         # the open segment; count 0 means that none is open
         self.count = 0
         self.start = 0
@@ -96,12 +95,12 @@ class IterationReplica(Replica):
 
     def serve(self) -> Generator[simpy.Event, Any, None]:
         env, batch, pool, scheduler = self.env, self.batch, self.pool, self.scheduler
-        timeout, calendar, horizon = env.timeout, self.calendar, self.horizon
+        timeout, due, horizon = env.timeout, self.calendar.due, self.horizon
         running, prefills, free_slots = batch.running, batch.prefills, batch.free_slots
         waiting, endless = self.queue.waiting, self.queue.endless
         ring, block_size, spare = batch.ring, batch.block_size, scheduler.spare
         decode_ns, advance_ns = self.curve.decode_ns, self.curve.advance_ns
-        ends, grows = self.ends, pool.grows
+        ends, grows = self.calendar.values, pool.grows
         segments = self.record.segments
         fast = self.fast_forward
         now = 0
@@ -182,7 +181,7 @@ class IterationReplica(Replica):
             batch.steps += count
             batch.context = context + decodes * count
             now = end
-            if batch.steps in calendar:
+            if batch.steps in due:
                 self.flush(now)
                 self.finish(now)
                 if len(segments) >= self.progress_at:
@@ -290,7 +289,7 @@ class IterationReplica(Replica):
         for request in decision.preempted:
             prefilling = request in batch.prefills
             if not prefilling:
-                self.forget_end(request)
+                self.calendar.remove(self.end_of(request), request)
             batch.leave(request)
             record.moves += PACK_MOVE(
                 request.index,
@@ -364,9 +363,11 @@ class IterationReplica(Replica):
             batch.steps += 1
             batch.context += decodes
             for request in decision.paused:
+                end_before = self.end_of(request)
+                self.calendar.remove(end_before, request)
                 batch.postpone(request)
-                self.move_end(request)
-        due = decodes and batch.steps in self.calendar
+                self.calendar.add(end_before + 1, request)
+        due = decodes and batch.steps in self.calendar.due
         if len(done) > 1 or (due and done):
             self.emit_together(done, end)
         elif done:
@@ -396,17 +397,12 @@ class IterationReplica(Replica):
             PROMPT_DONE,
             0,
         )
-        at = batch.steps + left
-        if at in self.calendar:
-            self.calendar[at].append(request)
-        else:
-            self.calendar[at] = [request]
-            heappush(self.ends, at)
+        self.calendar.add(batch.steps + left, request)
 
     def emit_together(self, done: list[Request], now: int) -> None:
         """Prompts that end and decodes that end, in batch order (order of admission)."""
         prefills = self.batch.prefills
-        for request in sorted(self.pop_due() + done, key=ADMISSION):
+        for request in sorted(self.calendar.pop(self.batch.steps) + done, key=ADMISSION):
             if request in prefills:
                 self.emit(request, now)
             else:
@@ -414,19 +410,11 @@ class IterationReplica(Replica):
 
     def finish(self, now: int) -> None:
         """Decodes that made their last token leave, in batch order."""
-        ended = self.pop_due()
+        ended = self.calendar.pop(self.batch.steps)
         if len(ended) > 1:
             ended.sort(key=ADMISSION)
         for request in ended:
             self.end(request, now, DECODE)
-
-    def pop_due(self) -> list[Request]:
-        """Decodes whose last token the iteration that just ended made."""
-        ended = self.calendar.pop(self.batch.steps, None)
-        if ended is None:
-            return []
-        heappop(self.ends)  # the least: every key of the calendar stands in it once
-        return ended
 
     def end(self, request: Request, now: int, state: int) -> None:
         """*request* has all its tokens: slot and blocks come back, the client has its answer."""
@@ -434,34 +422,10 @@ class IterationReplica(Replica):
         self.pool.release(request)
         self.deliver(request, now, state, LENGTH)
 
-    def _end_of(self, decode: Request) -> int:
+    def end_of(self, decode: Request) -> int:
+        """The counter's value at which *decode* makes its last token."""
         made = decode.known - decode.prompt_tokens
         return decode.start + self.outputs[decode.index] - made
-
-    def forget_end(self, decode: Request) -> None:
-        """A preempted decode no longer ends when it would have."""
-        at = self._end_of(decode)
-        due = self.calendar[at]
-        due.remove(decode)
-        if not due:
-            del self.calendar[at]
-            self.ends.remove(at)
-            self.ends.sort()
-
-    def move_end(self, decode: Request) -> None:
-        """A decode that was left out ends one step of the counter later than before."""
-        at = self._end_of(decode)  # `start` has moved on already
-        due = self.calendar[at - 1]
-        due.remove(decode)
-        if not due:
-            del self.calendar[at - 1]
-            self.ends.remove(at - 1)
-            self.ends.sort()
-        if at in self.calendar:
-            self.calendar[at].append(decode)
-        else:
-            self.calendar[at] = [decode]
-            heappush(self.ends, at)
 
 
 def _scheduler(

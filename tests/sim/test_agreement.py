@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import pairwise
 
 import numpy as np
@@ -10,7 +11,7 @@ from naive import NaiveIteration, NaiveResult
 from sampled import Case, case
 from sim_support import Iteration, Moved, iterations, log_bytes, moves
 
-from sim import Analysis, Run, State, audit, simulate, token_times
+from sim import Analysis, Run, State, audit, simulate, stopped_by, token_times
 
 GROUPS, SEEDS = 30, 20
 RARE = [1077, 1941, 3506, 7540]
@@ -59,6 +60,8 @@ def check(made: Case) -> None:
     if made.config.kind != "chunked" or made.config.pass_order == "admission":
         check_departures(moves(run), expected, made.order)
     check_gaps(analysis, expected, made.order)
+    counts = {name: n for name, n in stopped_by(Analysis(run)).items() if n}
+    assert counts == Counter(i.stopped_by for i in expected.iterations)
 
 
 def both_ways(made: Case) -> Run:

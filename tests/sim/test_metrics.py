@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
 import pytest
-from sim_support import ONE_SECOND, at_zero, ns, trace
+from sim_support import ONE_SECOND, at_zero, iterations, ns, trace
 
 from sim import (
     METRICS,
@@ -375,6 +376,18 @@ def test_boundaries_are_counted_by_what_stopped_admission() -> None:
     work = trace((0, 6, 3), (0, 6, 1))
     tokens = stopped_by(Analysis(run(work, 2, Chunked(), max_batched_tokens=4)))
     assert tokens["tokens"] == 1 and tokens["nothing_waiting"] == 3
+
+
+def test_asking_twice_gives_the_same_answer() -> None:
+    # B's five tokens do not fit beside A; C's one would
+    work = trace((1, 1, 3), (1, 5, 1), (2, 1, 1))
+    analysis = Analysis(run(work, 3, kv_blocks=3, block_size=2))
+    counts = stopped_by(analysis)
+    assert (counts["kv"], counts["head_of_line"], counts["nothing_waiting"]) == (2, 2, 1)
+    each = [row.stopped_by for row in iterations(analysis)]
+    assert Counter(each) == Counter({name: n for name, n in counts.items() if n})
+    assert stopped_by(analysis) == counts
+    assert summary(analysis) == summary(analysis)
 
 
 def test_the_peak_of_memory_is_found_inside_a_run_of_decodes() -> None:
