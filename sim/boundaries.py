@@ -35,6 +35,8 @@ class Boundaries:
         useful = run.log.segments["useful"].astype(np.int64)
         paused = run.log.segments["paused"].astype(np.int64)
         self.idle: Ints = run.slots - useful - paused
+        self._line: HeadOfLine | None = None
+        self._asked = -1
 
     def waiting_at(self, segment: Ints, start_ns: Ints) -> Ints:
         """Requests waiting (preempted ones too) at boundaries of *segment* at *start_ns*."""
@@ -94,7 +96,7 @@ class Boundaries:
         return int(self.blocks(ends).max())
 
     def stopped_by(self, piece: Piece) -> Ints:
-        """`Limit` of each boundary of *piece*; pieces must come in order.
+        """`Limit` of each boundary of *piece*; fast when pieces come in order.
 
         It is `head_of_line` where the first who waits does not fit but a later one would have.
         """
@@ -108,7 +110,7 @@ class Boundaries:
         bounds = [0, *cuts.tolist(), len(limit)]
         for low, high in pairwise(bounds):
             if unsure[low:high].any():
-                passed = self._line.would_fit(
+                passed = self._would_fit(
                     int(piece.segment[low]), piece.start_ns[low:high], used[low:high]
                 )
                 limit[low:high][passed & unsure[low:high]] = int(Limit.HEAD_OF_LINE)
@@ -139,6 +141,9 @@ class Boundaries:
         unsure: NDArray[np.bool_] = np.isin(self.limit, (int(Limit.TOKENS), int(Limit.KV)))
         return unsure
 
-    @cached_property
-    def _line(self) -> HeadOfLine:
-        return HeadOfLine(self.run, self.timeline)
+    def _would_fit(self, segment: int, start_ns: Ints, used: Ints) -> NDArray[np.bool_]:
+        """See `HeadOfLine.would_fit`; whoever goes back to an earlier segment replays anew."""
+        if self._line is None or segment <= self._asked:
+            self._line = HeadOfLine(self.run, self.timeline)
+        self._asked = segment
+        return self._line.would_fit(segment, start_ns, used)

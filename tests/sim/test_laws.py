@@ -28,6 +28,7 @@ from sim_support import (
     log_bytes,
     moves,
     ns,
+    seconds,
     trace,
 )
 
@@ -504,6 +505,21 @@ def test_a_batch_does_not_wait_for_clients_who_wait_for_it() -> None:
         ns(3),
         ns(6),
     ]
+
+
+@pytest.mark.parametrize("fast_forward", [True, False], ids=["fast", "stepped"])
+def test_clients_hear_of_refusals_and_answers_in_the_order_of_time(fast_forward: bool) -> None:
+    # A runs to 1 and B from 1 to 7; who got A's answer sends C at 2.5, which no memory can hold
+    clients = Clients(2, [(1, 1), (1, 6), (9, 1), (1, 1), (1, 1)], [ns(1.5), ns(10), ns(20)])
+    run = simulate(
+        clients,
+        Server(slots=1, kv_blocks=8, block_size=1),
+        Mixed(),
+        ONE_SECOND,
+        fast_forward=fast_forward,
+    )
+    assert clients.answered == [0, 2, 1, 3, 4]
+    assert seconds(run.requests.arrival_ns) == [0, 0, 2.5, 12.5, 27]
 
 
 def test_progress_is_told_without_changing_anything(monkeypatch: pytest.MonkeyPatch) -> None:
