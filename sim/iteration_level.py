@@ -102,7 +102,7 @@ class IterationReplica(Replica):
         decode_ns, advance_ns = self.curve.decode_ns, self.curve.advance_ns
         ends, grows = self.calendar.values, pool.grows
         segments = self.record.segments
-        fast = self.fast_forward
+        fast, reactive = self.fast_forward, self.reactive
         now = 0
         while True:
             if self.next_arrival <= now:
@@ -161,8 +161,11 @@ class IterationReplica(Replica):
                 duration = decode_ns(decodes, context)
             else:
                 until = NEVER
-                if free_slots and not endless and (not waiting or self.looks_past(len(waiting))):
-                    until = self.next_arrival - now  # one more in the queue could change them
+                if reactive or (
+                    free_slots and not endless and (not waiting or self.looks_past(len(waiting)))
+                ):
+                    # one more in the queue could change them, or be refused and send the next
+                    until = self.next_arrival - now
                 count, duration = advance_ns(decodes, context, decodes, count, until, horizon - now)
             end = now + duration
             if end > horizon:

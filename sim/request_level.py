@@ -178,16 +178,17 @@ class StaticReplica(Replica):
         compact = self.policy.compact
         rows = list(zip(prompts, batch.outputs, strict=True))
         tokens = 1  # every row has that many
-        for until in sorted(set(batch.outputs)):
-            if until == 1:
+        for until_tokens in sorted(set(batch.outputs)):
+            if until_tokens == 1:
                 continue
             if compact:
                 rows = [row for row in rows if row[1] > tokens]
-            while tokens < until:
+            while tokens < until_tokens:
                 context = sum(p for p, _ in rows) + len(rows) * (tokens - 1)
-                count = until - tokens if self.fast_forward else 1
+                count = until_tokens - tokens if self.fast_forward else 1
+                until = self.next_arrival - now if self.reactive else NEVER
                 ends, duration = self.curve.advance_ns(
-                    len(rows), context, len(rows), count, NEVER, self.horizon - now
+                    len(rows), context, len(rows), count, until, self.horizon - now
                 )
                 if now + duration > self.horizon:
                     return False
@@ -196,7 +197,10 @@ class StaticReplica(Replica):
                 self.iterations += ends
                 now += duration
                 tokens += ends
+                if tokens < until_tokens:
+                    self._take_in(now)
             self._finish(batch, tokens, now)
+            self._take_in(now)
         return True
 
     def _emit_first(self, batch: _Launched, now: int) -> None:
@@ -207,6 +211,7 @@ class StaticReplica(Replica):
             if output > 1 or not (streamed or over):
                 self._move(request, now, PREFILL, DECODE, Reason.PROMPT_DONE)
         self._finish(batch, 1, now)
+        self._take_in(now)
 
     def _move(self, request: Request, now: int, state: int, to: int, reason: int) -> None:
         self.record.moves += PACK_MOVE(
@@ -220,6 +225,11 @@ class StaticReplica(Replica):
             reason,
             0,
         )
+
+    def _take_in(self, now: int) -> None:
+        """Clients that wait for answers hear of a refusal at the next boundary, as they should."""
+        if self.reactive:
+            self.intake(now)
 
     def _finish(self, batch: _Launched, tokens: int, now: int) -> None:
         """Members of *tokens* output tokens have them all; at the batch's end all are answered."""

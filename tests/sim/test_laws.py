@@ -134,24 +134,27 @@ def test_slots_budget_memory_and_time_are_kept(made: Case) -> None:
 @LAW
 @given(CASES)
 def test_nothing_happens_before_its_cause(made: Case) -> None:
-    run = run_of(made)
-    analysis = Analysis(run)
-    out = analysis.outcomes
-    ends = {row.end_ns for row in iterations(analysis)}
-    starts = {row.start_ns for row in iterations(analysis)}
-    for i in range(len(out)):
-        happened = [int(time) for time in (out.arrival_ns[i], out.admitted_ns[i]) if time >= 0]
-        assert happened == sorted(happened)
-        if out.admitted_ns[i] >= 0:
-            assert int(out.admitted_ns[i]) in starts
-        if out.first_token_ns[i] >= 0:
-            assert out.admitted_ns[i] < out.first_token_ns[i] <= out.first_delivered_ns[i] or (
-                out.first_delivered_ns[i] == -1
-            )
-            assert int(out.first_token_ns[i]) in ends
-        if out.delivered_ns[i] >= 0:
-            assert out.first_token_ns[i] <= out.last_token_ns[i] <= out.delivered_ns[i]
-            assert out.first_delivered_ns[i] <= out.delivered_ns[i]
+    analysis = Analysis(run_of(made))
+    rows, out = iterations(analysis), analysis.outcomes
+    starts, ends = {row.start_ns for row in rows}, {row.end_ns for row in rows}
+    columns = (
+        out.arrival_ns,
+        out.admitted_ns,
+        out.first_token_ns,
+        out.last_token_ns,
+        out.first_delivered_ns,
+        out.delivered_ns,
+    )
+    for times in zip(*(column.tolist() for column in columns), strict=True):
+        arrived, admitted, first, last, first_delivered, delivered = times
+        life = [time for time in (arrived, admitted, first, last, delivered) if time >= 0]
+        assert life == sorted(life)
+        assert admitted < 0 or admitted in starts
+        assert first < 0 or (first in ends and first > admitted)
+        assert last < 0 or last in ends
+        assert delivered < 0 or delivered in ends
+        assert first_delivered < 0 or first <= first_delivered
+        assert delivered < 0 or first_delivered <= delivered
 
 
 @LAW
@@ -485,14 +488,33 @@ def test_clients_in_a_loop_are_served_like_the_trace_that_they_leave(
     if horizon_ns is None:
         assert len(run.requests) == len(rows)
         assert sorted(clients.answered) == list(range(len(rows)))
-    there = np.zeros(len(run.requests) + 1)
-    np.add.at(there, np.arange(len(run.requests)), 1)
     arrived = run.requests.arrival_ns
     out = Analysis(run).outcomes
     for time in arrived:  # never more under way than there are clients
         under_way = (arrived <= time) & ((out.delivered_ns < 0) | (out.delivered_ns > time))
         under_way &= out.state != State.REJECTED
         assert under_way.sum() <= 5
+
+
+@LAW
+@given(CASES, st.integers(1, 8), st.lists(st.integers(0, 10**9), min_size=1, max_size=3))
+def test_any_loop_of_clients_is_served_like_the_trace_that_it_leaves(
+    made: Case, clients: int, think_ns: list[int]
+) -> None:
+    made = replace(made, config=replace(made.config, launch="when_idle"))  # else it may look ahead
+    rows = [(r.prompt, r.output) for r in made.requests]
+    parts = (made.server, made.policy, made.curve)
+    horizon = made.config.horizon_ns
+    fast, stepped = (
+        simulate(
+            Clients(clients, rows, think_ns), *parts, horizon_ns=horizon, fast_forward=fast_forward
+        )
+        for fast_forward in (True, False)
+    )
+    again = simulate(fast.requests, *parts, horizon_ns=horizon)
+    assert log_bytes(fast) == log_bytes(stepped) == log_bytes(again)
+    assert iterations(Analysis(fast)) == iterations(Analysis(again))
+    audit(Analysis(fast))
 
 
 def test_a_batch_does_not_wait_for_clients_who_wait_for_it() -> None:
