@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -54,6 +55,13 @@ Limit = Annotated[
 
 def main() -> None:
     """The entry point of the `itersim` command."""
+    import signal
+
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that lacks a letter shows another
+    # what `timeout` and cluster schedulers send ends a run as Ctrl-C does
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     app(prog_name="itersim")
 
 
@@ -92,7 +100,8 @@ def _explain(error: Exception) -> int:
     if isinstance(error, TraceError):
         _tell(str(error))
         return WRONG_INPUT
-    if isinstance(error, OutputError) or _is_out_of_range(error):
+    missing_extra = isinstance(error, ImportError) and "itersim[" in str(error)
+    if isinstance(error, OutputError) or missing_extra or _is_out_of_range(error):
         _tell(f"itersim: {error}")
         return WRONG_INPUT
     if isinstance(error, MemoryError):
@@ -287,6 +296,8 @@ def convert(
     from experiments.output import OutputError, staged_file
     from workloads.table import write_table
 
+    if target.resolve() == source.resolve():
+        raise OutputError(f"{target} is the file to read; name another to write")
     if target.suffix not in (".csv", ".jsonl", ".parquet"):
         raise OutputError(f"{target}: the name must end in .csv, .jsonl or .parquet")
     file = _read(format, source, columns, strict, limit)

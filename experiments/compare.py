@@ -136,22 +136,23 @@ def cause(cells: Mapping[str, Seeds], kinds: Mapping[str, str]) -> str:
     average = "on average " if len(cells[static]) > 1 else ""
     if not total or not _mean(cells[other], "slot_iterations"):
         return f"{static if not total else other} ran no iteration: see the notes."
+    width = (total - empty) / total_iterations(cells[static])
     if not held:
+        alike = "held one request each" if width == 1 else "had answers of one length each"
         return (
-            f"{static} held no slot for a finished request: its batches' answers are equally "
-            f"long, so {other} makes {tokens:.2f}× its tokens per second."
+            f"{static} held no slot for a finished request, as its batches {alike}; {other} makes "
+            f"{tokens:.2f}× its tokens per second."
         )
     sentence = (
         f"{static} {average}held {number(held)} slot-iterations for finished requests "
         f"({held / total:.1%} of all)"
     )
     if empty:
-        sentence += f" and ran {number(empty)} empty"
+        sentence += f" and left {number(empty)} empty"
     if _stopped(cells[static], "kv") > total_iterations(cells[static]) / 2:
-        width = (total - empty) / total_iterations(cells[static])
         sentence += (
-            f", {number(width)} requests in a batch: KV memory for padded prompts and whole limits "
-            "holds no more"
+            f" (its batches had {number(width)} requests on average, as KV memory for padded "
+            "prompts and whole limits holds no more)"
         )
     wanted = _mean(cells[static], "recoverable_slot_iterations")
     if not wanted:
@@ -164,8 +165,8 @@ def cause(cells: Mapping[str, Seeds], kinds: Mapping[str, str]) -> str:
     refilled = _mean(cells[other], "idle_slot_iterations")
     theirs = _mean(cells[other], "slot_iterations")
     return (
-        f"{sentence}, {number(wanted)} of these while requests waited; {other} refills a slot at "
-        f"the iteration after its request ends and left {number(refilled)} idle "
+        f"{sentence}, while requests waited for {number(wanted)} of these slots; {other} refills a "
+        f"slot at the iteration after its request ends and left {number(refilled)} idle "
         f"({refilled / theirs:.1%}), which makes {tokens:.2f}× the tokens per second."
     )
 
@@ -210,6 +211,19 @@ def _mean(seeds: Seeds, metric: str) -> float:
     return math.fsum(values) / len(values)
 
 
+REMEDIES = {
+    "exceeds_kv_cache": "prompt and limit need more blocks than there are: raise kv_blocks",
+    "exceeds_token_budget": "the prompt exceeds the token budget: raise max_batched_tokens, or use "
+    "kind: chunked",
+    "exceeds_context": "prompt and limit exceed max_context_tokens",
+}
+
+
+def _refusals(seeds: Seeds) -> str:
+    reasons = sorted({reason for summary in seeds for reason in summary["rejected_by"]})
+    return " (" + "; ".join(f"{r}: {REMEDIES[r]}" for r in reasons) + ")"
+
+
 def notes(
     cells: Mapping[str, Seeds], oracle: Mapping[str, str], backlog: bool = False
 ) -> list[str]:
@@ -221,16 +235,19 @@ def notes(
             "say how long the run went on; TPOT and admission to answer do not depend on that"
         )
     for name, seeds in cells.items():
+        offered = sum(int(summary["offered"]) for summary in seeds)
+        if not offered:
+            found.append(f"{name}: no request arrived by the horizon; raise horizon_s")
         for metric, what in (
             ("running", "still running when the run ended"),
             ("waiting", "still waiting when the run ended"),
             ("rejected", "refused on arrival"),
         ):
             count = sum(int(summary[metric]) for summary in seeds)
-            offered = sum(int(summary["offered"]) for summary in seeds)
             if count:
+                why = _refusals(seeds) if metric == "rejected" else ""
                 found.append(
-                    f"{name}: {count:,} of {offered:,} requests were {what}; latencies are of "
+                    f"{name}: {count:,} of {offered:,} requests were {what}{why}; latencies are of "
                     "those that got so far"
                 )
         outside = sum(int(summary["outside_range_iterations"]) for summary in seeds)

@@ -89,8 +89,8 @@ def draw_membership(
         _name_stays(axes, request, cell, left, names)
     axes.set_xlim(left, right if width is None else left + width)
     axes.set_ylim(slots + 0.5, 0.5)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=12))
-    axes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=min(slots, 8)))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=12, min_n_ticks=1))
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=min(slots, 8), min_n_ticks=1))
     axes.set_ylabel("slot")
     axes.set_title(strip.title, loc="left")
     if left_out:

@@ -33,6 +33,8 @@ def prepare(out: AnyPath, overwrite: bool = False) -> Path:
     try:
         path = Path(out).resolve()
         if path.is_dir():
+            if not any(path.iterdir()):
+                return path
             if not (path / MARKER).is_file():
                 raise OutputError(
                     f"{out} is a folder that no run of itersim made (it has no {MARKER} file); "
@@ -135,6 +137,8 @@ def _mark(folder: Path) -> None:
 def _swap(folder: Path, path: Path, overwrite: bool) -> None:
     """Put *folder* in the place of *path*: two renames, undone if the second fails."""
     prepare(path, overwrite)  # what is there may have changed while the run went on
+    if path.is_dir() and not any(path.iterdir()):
+        path.rmdir()
     if not path.exists():
         folder.rename(path)
         return
@@ -150,6 +154,6 @@ def _swap(folder: Path, path: Path, overwrite: bool) -> None:
 
 def _failed(out: AnyPath, error: Exception) -> OutputError:
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return OutputError(
-        f"{out} cannot be written: {reason}; make room for it, or name another place"
-    )
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    remedy = "make room for it, or name another place" if full else "name another place"
+    return OutputError(f"{out} cannot be written: {reason}; {remedy}")

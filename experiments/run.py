@@ -79,10 +79,12 @@ def run(
                     results.setdefault(cell.scheduler, []).append(result)
                     strips.append(result)
                     rows.append(result.summary)
-                _draw(painter, strips, folder if seed == chosen[0] else None)
+                _draw(painter, strips, folder if seed == chosen[0] else None, len(chosen) > 1)
             if results:
-                texts.append(_told(variant, results))
+                texts.append(_told(variant, results, len(chosen), window))
         _write_summary(folder / "summary.csv", spec, rows)
+        if failed:
+            (folder / "failed.txt").write_text("\n".join(failed) + "\n", encoding="utf-8")
         painter.finish()
     texts.append(f"results in {out}")
     return Outcome("\n\n".join(texts), failed, out)
@@ -179,9 +181,26 @@ def _cells(variant: Variant, seed: int, shared: dict[str, Any]) -> Iterator[Cell
         )
 
 
-def _told(variant: Variant, results: dict[str, list[Result]]) -> str:
+def _told(
+    variant: Variant,
+    results: dict[str, list[Result]],
+    wanted: int,
+    window: tuple[int, int] | None,
+) -> str:
+    """The comparison of one variant, over the seeds that every scheduler shown finished."""
     spec = variant.spec
-    cells = {name: [r.summary for r in each] for name, each in results.items()}
+    common = set.intersection(*({r.cell.seed for r in each} for each in results.values()))
+    cells = {
+        name: [r.summary for r in each if r.cell.seed in common] for name, each in results.items()
+    }
+    missing = [
+        f"{name}: {wanted - len(results.get(name, ()))} of {wanted} seeds failed, see failed.txt; "
+        f"the table is of the {len(common)} that all schedulers in it finished"
+        for name in spec.schedulers
+        if len(results.get(name, ())) < wanted
+    ]
+    if not common:
+        return "\n".join(f"note: {note}" for note in missing)
     kinds = {name: scheduler.kind for name, scheduler in spec.schedulers.items()}
     seeds = len(next(iter(cells.values())))
     title = spec.name if variant.key is None else f"{spec.name}, {variant.key}"
@@ -190,7 +209,13 @@ def _told(variant: Variant, results: dict[str, list[Result]]) -> str:
     lines = [comparison(cells, title, backlog)]
     if len(cells) > 1:
         lines.append(cause(cells, kinds))
-    lines += [f"note: {note}" for note in notes(cells, _oracles(spec), backlog)]
+    if window is not None:
+        missing += [
+            f"{name}: the window {window[0]}:{window[1]} lies beyond its last iteration; no picture"
+            for name, each in results.items()
+            if not each[0].shown.request.shape[1]
+        ]
+    lines += [f"note: {note}" for note in [*missing, *notes(cells, _oracles(spec), backlog)]]
     return "\n".join(lines)
 
 
@@ -207,7 +232,7 @@ def _oracles(spec: Spec) -> dict[str, str]:
     }
 
 
-def _draw(painter: Painter, results: list[Result], folder: Path | None) -> None:
+def _draw(painter: Painter, results: list[Result], folder: Path | None, seeded: bool) -> None:
     """The batches of one seed: a picture per cell, and all over one another into *folder*."""
     drawn = [result for result in results if result.shown.request.shape[1]]
     if not drawn:
@@ -216,7 +241,8 @@ def _draw(painter: Painter, results: list[Result], folder: Path | None) -> None:
     for result in drawn:
         cell, summary = result.cell, result.summary
         idle, share = summary["idle_slot_iterations"], summary["idle_share"]
-        title = f"{cell.scheduler}: {idle:,} idle slot-iterations in the run ({share:.1%})"
+        seed = f", seed {cell.seed}" if seeded else ""
+        title = f"{cell.scheduler}{seed}: {idle:,} idle slot-iterations in the run ({share:.1%})"
         strips.append(Strip(title, result.shown))
     whole = None
     if folder is not None and len(drawn) > 1:

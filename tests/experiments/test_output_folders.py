@@ -51,6 +51,7 @@ def test_earlier_results_are_replaced_only_when_told(tmp_path):
 def test_what_no_run_made_is_never_replaced(tmp_path, overwrite):
     out = tmp_path / "precious"
     out.mkdir()
+    (out / "thesis.txt").write_text("years")
     with pytest.raises(OutputError, match="no run of itersim made"):
         write(out, overwrite=overwrite)
     (out / "thesis.tex").write_text("x")
@@ -182,3 +183,11 @@ def test_a_file_is_whole_or_not_there(tmp_path):
         staged_file(tmp_path / "x" / "t.csv") as p,
     ):
         p.write_text("x")
+
+
+def test_an_empty_folder_may_be_filled(tmp_path):
+    out = tmp_path / "fresh"
+    out.mkdir()
+    with staged(out) as folder:
+        (folder / "a").write_text("new")
+    assert (out / "a").read_text() == "new"
