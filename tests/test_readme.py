@@ -10,6 +10,9 @@ import yaml
 
 from calibrate.profile import list_profiles, load_profile
 from experiments.load import spec_of
+from experiments.spec import Head
+from experiments.spec_arrivals import ARRIVALS
+from experiments.spec_server import SCHEDULERS
 from workloads.formats import FormatName
 
 ROOT = Path(__file__).parents[1]
@@ -52,3 +55,10 @@ def test_what_it_links_to_and_shows_is_there() -> None:
         assert (ROOT / target).is_file(), target
     for target in re.findall(r"`((?:docs|results|experiments|tests)/[\w./-]+)`", README):
         assert (ROOT / target).exists(), target
+
+
+def test_every_setting_is_explained() -> None:
+    page = (ROOT / "docs" / "spec.md").read_text(encoding="utf-8")
+    for model in (*SCHEDULERS, Head, *ARRIVALS):
+        for key in set(model.model_fields) - {"description", "order", "kind"}:
+            assert f"`{key}`" in page or f"`{key}:" in page or f" {key}" in page, key
