@@ -80,6 +80,8 @@ def unknown(what: str, word: object, known: Sequence[str]) -> str:
     """*what* is not known; the likely meaning, and what is known instead unless that is a lot."""
     guess = nearest(word, known)
     hint = f"; did you mean '{guess}'?" if guess else ""
+    if guess and guess.endswith("_s") and str(word).endswith(("_ms", "_us", "_ns", "_min")):
+        hint = f"; did you mean '{guess}', in seconds?"
     if guess and len(known) > LONG_LIST:
         return f"{what}{hint}"
     return f"{what}{hint or ';'} known: {listed(known) or 'none'}"

@@ -283,7 +283,11 @@ class _Reading:
         try:
             model = SCHEDULER_KINDS.choose(entry)
         except ValueError as error:
-            self.add((*at, "kind"), str(error))
+            what = str(error)
+            others = [name for name in self.raw["schedulers"] if name != at[-1]]
+            if "kind" not in entry and (other := nearest(at[-1], others)) is not None:
+                what += f"; or did you mean the scheduler '{other}'?"
+            self.add((*at, "kind"), what)
             return None
         if model is StaticScheduler:  # the others' token budget is none of its business
             shared = {key: value for key, value in shared.items() if key != "max_batched_tokens"}

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from experiments.csvs import ITERATIONS, MOVES, REQUESTS
+from experiments.faults import SpecError
 from experiments.load import spec_of
 from experiments.output import OutputError
 from experiments.run import run
@@ -231,3 +232,29 @@ def test_bad_rows_are_dropped_and_told_or_an_error_when_strict(tmp_path: Path) -
     assert strict.returncode == 2
     assert "row 2" in strict.stderr
     assert not (tmp_path / "strict").exists()
+
+
+def test_a_misspelt_scheduler_and_a_wrong_unit_are_understood() -> None:
+    data = experiment(slo={"ttft_ms": 500})
+    data["schedulers"]["statik"] = {"timeout_s": 1}
+    with pytest.raises(SpecError) as caught:
+        spec_of(data)
+    told = str(caught.value)
+    assert "did you mean 'ttft_s', in seconds?" in told
+    assert "did you mean the scheduler 'static'?" in told
+
+
+def test_seeds_that_failed_are_never_averaged_in_silently(tmp_path: Path) -> None:
+    grid = {"batch": [1, 6], "step_s": [0.01, 0.02]}
+    prefill = {"tokens": [1, 80], "step_s": [0.01, 0.1]}  # the longest prompts are beyond it
+    curve = {"kind": "table", "decode": grid, "prefill": prefill}
+    schedulers = {"wide": {"kind": "mixed"}, "narrow": {"kind": "mixed", "step_time": curve}}
+    arrivals = {"kind": "poisson", "rate_per_s": 1, "requests": 4}
+    workload = {**experiment()["workload"], "arrivals": arrivals}
+    data = experiment(workload=workload, schedulers=schedulers, seeds=20)
+    outcome = run(spec_of(data), tmp_path / "out")
+    failed = len(outcome.failed)
+    assert 0 < failed < 20
+    assert f"mean of {20 - failed} seeds" in outcome.text
+    assert f"narrow: {failed} of 20 seeds failed" in outcome.text
+    assert len((tmp_path / "out" / "failed.txt").read_text("utf-8").splitlines()) == failed
