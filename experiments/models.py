@@ -39,7 +39,7 @@ class Rule:
 class Model(BaseModel):
     """A mapping of known keys, reporting every fault at once."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     rules: ClassVar[tuple[Rule, ...]] = ()
     other_names: ClassVar[Mapping[str, str]] = {}

@@ -208,6 +208,7 @@ class StaticReplica(Replica):
         streamed = self.policy.delivery == "streamed"
         over = max(batch.outputs) == 1
         for request, output in zip(batch.members, batch.outputs, strict=True):
+            request.known += 1
             if output > 1 or not (streamed or over):
                 self._move(request, now, PREFILL, DECODE, Reason.PROMPT_DONE)
         self._finish(batch, 1, now)
@@ -240,6 +241,7 @@ class StaticReplica(Replica):
             batch.ended += ends
             if ends if streamed else over:
                 state = PREFILL if tokens == 1 else DECODE
+                request.known = request.prompt_tokens + output
                 self.deliver(request, now, state, Reason.LENGTH if ends else Reason.BATCH_ENDED)
 
     def _row(

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args, get_origin, get_type_hints
 
 UNLIMITED = 1 << 60
 """Blocks or tokens of a resource that is not limited."""
 
 CHUNKED_BUDGET = 2048
 """Token budget of `chunked` when none is given (vLLM V1's online default)."""
+
+
+def check_choices(settings: object) -> None:
+    """Raise ValueError for a choice that is none of its field's: a misspelt one is no default."""
+    for name, hint in get_type_hints(type(settings)).items():
+        if get_origin(hint) is Literal and getattr(settings, name) not in get_args(hint):
+            raise ValueError(
+                f"{name} is {getattr(settings, name)!r}; it must be one of "
+                f"{', '.join(map(repr, get_args(hint)))}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +42,7 @@ class Server:
     append_check: Literal["exact", "spare_block"] = "exact"
 
     def __post_init__(self) -> None:
+        check_choices(self)
         for name in ("slots", "max_batched_tokens", "kv_blocks", "block_size"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -67,6 +78,7 @@ class Static:
     delivery: Literal["batch_end", "streamed"] = "batch_end"
 
     def __post_init__(self) -> None:
+        check_choices(self)
         if self.launch == "full_or_timeout" and self.timeout_ns is None and not self.drain:
             raise ValueError(
                 "launch: full_or_timeout with neither a finite timeout nor drain would never "
@@ -101,6 +113,7 @@ class Chunked:
     long_prefill_tokens: int | None = None
 
     def __post_init__(self) -> None:
+        check_choices(self)
         if self.long_prefill_tokens is not None and self.long_prefill_tokens < 1:
             raise ValueError(
                 f"long_prefill_tokens is {self.long_prefill_tokens}; it must be at least 1"

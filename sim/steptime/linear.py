@@ -171,7 +171,7 @@ class Linear(Curve):
                 return last - begin + 1, row[last] - before
         fixed = self._fixed.get(decodes) or self.fixed_s(decodes)
         first = self.decode_ns(decodes, context)
-        if fixed is None or first > 1 << 40:
+        if fixed is None or first > 1 << 40 or not growth:
             return Curve.advance_ns(self, decodes, context, growth, count, until, limit)
         stop = min(until, limit + 1)
         count = min(count, max(stop // first + 2, 1))
