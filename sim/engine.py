@@ -165,8 +165,8 @@ class Replica:
                 )
             self.source.delivered(request.index, at)
 
-    def deliver(self, request: Request, now: int, state: int, reason: int) -> None:
-        """*request* is complete and its client has the answer."""
+    def move(self, request: Request, now: int, state: int, to: int, reason: int) -> None:
+        """Record that *request* moved from *state* to *to*."""
         self.record.moves += PACK_MOVE(
             request.index,
             now,
@@ -174,10 +174,14 @@ class Replica:
             request.known,
             request.slot,
             state,
-            COMPLETED,
+            to,
             reason,
             0,
         )
+
+    def deliver(self, request: Request, now: int, state: int, reason: int) -> None:
+        """*request* is complete and its client has the answer."""
+        self.move(request, now, state, COMPLETED, reason)
         self.completed += 1
         if self.reactive:
             self.source.delivered(request.index, now)

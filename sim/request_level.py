@@ -15,7 +15,7 @@ import simpy
 from sim.decision import Limit
 from sim.engine import DECODE, NEVER, PREFILL, WAITING, Progress, Replica, Run
 from sim.kv import Paged
-from sim.log import PACK_CHUNK, PACK_MOVE, PACK_SEGMENT
+from sim.log import PACK_CHUNK, PACK_SEGMENT
 from sim.request import Reason, Request
 from sim.settings import Server, Static
 from sim.source import Source
@@ -154,7 +154,7 @@ class StaticReplica(Replica):
         for slot, request in enumerate(members, start=1):
             self.queue.take(0)
             request.slot = slot
-            self._move(request, now, WAITING, PREFILL, Reason.ADMITTED)
+            self.move(request, now, WAITING, PREFILL, Reason.ADMITTED)
             useful = request.prompt_tokens
             row = (self.iterations, 0, request.index, prompts[slot - 1], useful)
             self.record.chunks += PACK_CHUNK(*row)
@@ -210,22 +210,9 @@ class StaticReplica(Replica):
         for request, output in zip(batch.members, batch.outputs, strict=True):
             request.known += 1
             if output > 1 or not (streamed or over):
-                self._move(request, now, PREFILL, DECODE, Reason.PROMPT_DONE)
+                self.move(request, now, PREFILL, DECODE, Reason.PROMPT_DONE)
         self._finish(batch, 1, now)
         self._take_in(now)
-
-    def _move(self, request: Request, now: int, state: int, to: int, reason: int) -> None:
-        self.record.moves += PACK_MOVE(
-            request.index,
-            now,
-            self.iterations,
-            request.known,
-            request.slot,
-            state,
-            to,
-            reason,
-            0,
-        )
 
     def _take_in(self, now: int) -> None:
         """Clients that wait for answers hear of a refusal at the next boundary, as they should."""

@@ -43,7 +43,6 @@ class Device:
 
 LLAMA2_70B = Model("llama2-70b", 80, 64, 8, 128, "Llama 2 paper, 70B: 80 layers, GQA 8 of 64 heads")
 BLOOM_176B = Model("bloom-176b", 70, 112, 112, 128, "BLOOM paper: 70 layers, 112 heads of 128")
-OPT_13B = Model("opt-13b", 40, 40, 40, 128, "OPT paper: 40 layers, 40 heads of 128")
 
 A100_80GB = Device("A100-80GB", 2.039e12, 312e12, "NVIDIA A100 80GB SXM data sheet, dense 16-bit")
 H100_80GB = Device("H100-80GB", 3.35e12, 989e12, "NVIDIA H100 SXM data sheet, dense 16-bit")
