@@ -97,6 +97,7 @@ def write_cell(
         "seed": cell.seed,
         **cell.swept,
         **summary(analysis, cell.slo),
+        "kv_blocks": cell.server.kv_blocks,
         "stopped_by": stopped_by(analysis),
         "rejected_by": _rejected_by(analysis),
         "requests_sha256": requests_hash(run),

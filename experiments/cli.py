@@ -266,6 +266,25 @@ def profiles() -> None:
         print(name)
 
 
+@app.command()
+@_answered
+def policies(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", help="Show this one in full: a kind or an option."),
+    ] = None,
+) -> int:
+    """List policies, with options, sources and engines."""
+    from experiments.policy_list import in_full, whole_list
+
+    try:
+        print(whole_list() if name is None else in_full(name))
+    except ValueError as error:
+        _tell(f"itersim: {error}")
+        return WRONG_INPUT
+    return DONE
+
+
 @trace.command()
 @_answered
 def describe(

@@ -216,12 +216,17 @@ REMEDIES = {
     "exceeds_token_budget": "the prompt exceeds the token budget: raise max_batched_tokens, or use "
     "kind: chunked",
     "exceeds_context": "prompt and limit exceed max_context_tokens",
+    "hopeless": "the deadline was out of reach, and order: edf sheds such requests",
+    "kv_exhausted": "preemption: reject ends whom a lack of blocks preempts: raise kv_blocks, or "
+    "say recompute",
 }
 
 
 def _refusals(seeds: Seeds) -> str:
     reasons = sorted({reason for summary in seeds for reason in summary["rejected_by"]})
-    return " (" + "; ".join(f"{r}: {REMEDIES[r]}" for r in reasons) + ")"
+    later = not all(reason.startswith("exceeds") for reason in reasons)
+    why = "; ".join(f"{r}: {REMEDIES[r]}" for r in reasons)
+    return f"{'rejected' if later else 'refused on arrival'} ({why})"
 
 
 def notes(
@@ -241,13 +246,15 @@ def notes(
         for metric, what in (
             ("running", "still running when the run ended"),
             ("waiting", "still waiting when the run ended"),
-            ("rejected", "refused on arrival"),
+            ("canceled", "canceled by their client"),
+            ("timed_out", "given up by their client after a time-out"),
+            ("rejected", ""),
         ):
             count = sum(int(summary[metric]) for summary in seeds)
             if count:
-                why = _refusals(seeds) if metric == "rejected" else ""
+                what = what or _refusals(seeds)
                 found.append(
-                    f"{name}: {count:,} of {offered:,} requests were {what}{why}; latencies are of "
+                    f"{name}: {count:,} of {offered:,} requests were {what}; latencies are of "
                     "those that got so far"
                 )
         outside = sum(int(summary["outside_range_iterations"]) for summary in seeds)

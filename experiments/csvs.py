@@ -171,7 +171,7 @@ def write_iterations(analysis: Analysis, path: Path) -> None:
         file.write(",".join(ITERATIONS).encode("ascii") + b"\n")
         for piece in line.pieces():
             at = piece.segment
-            waiting = bounds.waiting_at(at, piece.start_ns)
+            waiting = bounds.waiting(piece)
             held = (rows["useful"] + rows["stranded"] + rows["paused"])[at]
             _lines(
                 file,

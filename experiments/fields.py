@@ -7,7 +7,7 @@ schema.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
 from typing import Annotated, Any
@@ -16,8 +16,9 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
 from experiments.faults import Path, shown
+from experiments.kv_size import RATE, SIZE, bytes_of
 from experiments.names import LONGEST_NAME, NAME, check_name
-from experiments.scalars import HIDDEN, Exact
+from experiments.scalars import HIDDEN, INT, Exact
 
 FAULT = "fault"
 UNKNOWN_KEY = "unknown_key"
@@ -25,6 +26,8 @@ MISSING = "missing_key"
 
 MOST = 2**31 - 1
 """The largest count of tokens, blocks or requests: far from where sums overflow 64 bits."""
+MOST_BYTES = 2**60
+"""The largest memory that can be said."""
 LAST_S = 9_000_000_000
 """The last second of a clock of 64-bit nanoseconds, rounded down: 285 years."""
 
@@ -39,6 +42,15 @@ def detail(
 
 def faults(details: Iterable[InitErrorDetails]) -> ValidationError:
     return ValidationError.from_exception_data("spec", list(details))
+
+
+def moved(error: ValidationError, at: Path) -> list[InitErrorDetails]:
+    """The faults of a part, as those of the whole that has it *at* this place."""
+    lines = error.errors(include_url=False)
+    return [
+        detail(value=line["input"], at=(*at, *line["loc"]), kind=line["type"], **line["ctx"])
+        for line in lines
+    ]
 
 
 class InputCheck:
@@ -87,11 +99,13 @@ class Whole(InputCheck):
 
 @dataclass(frozen=True)
 class Real(InputCheck):
-    """A number, at least *low* or above *above*; *infinite* where .inf has a meaning."""
+    """A number, at least *low* or above *above*, at most *high* or below *below*; *infinite* where
+    .inf has a meaning."""
 
     low: float | None = None
     above: float | None = None
     high: float | None = None
+    below: float | None = None
     infinite: bool = False
 
     def check(self, value: Any) -> float:
@@ -108,6 +122,8 @@ class Real(InputCheck):
             raise ValueError(f"must be a number{self._bound()}, not {shown(value)}")
         if self.high is not None and math.isfinite(number) and number > self.high:
             raise ValueError(f"must be at most {self.high:.15g}, not {shown(value)}")
+        if self.below is not None and number >= self.below:
+            raise ValueError(f"must be below {self.below:.15g}, not {shown(value)}")
         return number + 0.0  # -0.0 becomes 0.0
 
     def _bound(self) -> str:
@@ -116,16 +132,24 @@ class Real(InputCheck):
         return "" if self.low is None else f" >= {self.low:g}"
 
     def schema(self) -> dict[str, Any]:
-        bounds = {"minimum": self.low, "exclusiveMinimum": self.above, "maximum": self.high}
+        bounds = {
+            "minimum": self.low,
+            "exclusiveMinimum": self.above,
+            "maximum": self.high,
+            "exclusiveMaximum": self.below,
+        }
         return {"type": "number", **{k: v for k, v in bounds.items() if v is not None}}
 
 
 @dataclass(frozen=True)
 class ExactSeconds(InputCheck):
-    """Seconds >= 0 as the decimal that was written, rounded to nanoseconds, half to even."""
+    """Seconds >= 0, or with *some* > 0, as the decimal that was written, rounded to nanoseconds,
+    half to even."""
+
+    some: bool = False
 
     def check(self, value: Any) -> Decimal:
-        Real(low=0, high=LAST_S).check(value)
+        (Real(above=0, high=LAST_S) if self.some else Real(low=0, high=LAST_S)).check(value)
         try:
             written = Decimal(value.text if isinstance(value, Exact) else repr(value))
             rounded = written.quantize(Decimal("1e-9"), rounding=ROUND_HALF_EVEN)
@@ -134,7 +158,73 @@ class ExactSeconds(InputCheck):
         return abs(rounded.normalize())
 
     def schema(self) -> dict[str, Any]:
-        return {"type": "number", "minimum": 0, "maximum": LAST_S}
+        least = "exclusiveMinimum" if self.some else "minimum"
+        return {"type": "number", least: 0, "maximum": LAST_S}
+
+
+@dataclass(frozen=True)
+class Bytes(InputCheck):
+    """A number of bytes, or with *rate* of bytes per second: plain, or as in "80 GiB"."""
+
+    low: int = 0
+    rate: bool = False
+
+    def check(self, value: Any) -> int | float:
+        number = value
+        if isinstance(value, str):
+            number = bytes_of(value, RATE if self.rate else SIZE)
+            if number is not None:
+                number = int(number) if number.denominator == 1 else float(number)
+        whole = isinstance(number, int) or (self.rate and isinstance(number, float))
+        if isinstance(number, float) and number.is_integer() and number < 2**53:
+            number, whole = int(number), True
+        if isinstance(number, bool) or not whole or not number >= self.low:
+            per, unit = ("bytes per second", "/s") if self.rate else ("bytes", "")
+            raise ValueError(
+                f"must be {per}: a number >= {self.low}, or a text such as 80 GB{unit} or "
+                f"80 GiB{unit}, not {shown(value)}"
+            )
+        if number > MOST_BYTES:
+            raise ValueError(f"must be at most {MOST_BYTES} bytes, not {shown(value)}")
+        assert isinstance(number, int | float)
+        return number
+
+    def schema(self) -> dict[str, Any]:
+        pattern = (RATE if self.rate else SIZE).pattern
+        number = {"type": "number" if self.rate else "integer", "minimum": self.low}
+        return {"anyOf": [number, {"type": "string", "pattern": f"^{pattern}$"}]}
+
+
+@dataclass(frozen=True)
+class PerClass(InputCheck):
+    """A mapping from priorities, which are whole numbers, to values of one sort."""
+
+    value: InputCheck
+
+    def check(self, value: Any) -> dict[int, Any]:
+        if not isinstance(value, Mapping):
+            raise ValueError(f"must be a mapping from priorities to values, not {shown(value)}")
+        found: list[InitErrorDetails] = []
+        result: dict[int, Any] = {}
+        for key, entry in value.items():
+            try:
+                if not INT.fullmatch(str(key)) or abs(int(key)) > MOST:
+                    raise ValueError(f"{shown(key)} is no priority; give a whole number")
+                result[int(key)] = self.value.check(entry)
+            except ValidationError as error:
+                found += moved(error, (key,))
+            except ValueError as error:
+                found.append(detail(str(error), entry, (key,)))
+        if found:
+            raise faults(found)
+        return result
+
+    def schema(self) -> dict[str, Any]:
+        return {
+            "type": "object",
+            "propertyNames": {"pattern": f"^{INT.pattern}$"},
+            "additionalProperties": self.value.schema(),
+        }
 
 
 @dataclass(frozen=True)

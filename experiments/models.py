@@ -21,7 +21,7 @@ from pydantic import (
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
 from experiments.faults import listed, nearest, shown, unknown
-from experiments.fields import FAULT, MISSING, UNKNOWN_KEY, detail, faults
+from experiments.fields import FAULT, MISSING, UNKNOWN_KEY, InputCheck, detail, faults
 
 Values = Mapping[str, Any]
 
@@ -44,6 +44,9 @@ class Model(BaseModel):
     rules: ClassVar[tuple[Rule, ...]] = ()
     other_names: ClassVar[Mapping[str, str]] = {}
     """What people may call a key elsewhere -> what it is called here, for the remedy."""
+    later: ClassVar[frozenset[str]] = frozenset()
+    """Keys that earlier versions did not have: at its default, such a key is not hashed, so that
+    what a spec said then and says now has one hash (`experiments.spec.content_hash`)."""
 
     @model_validator(mode="wrap")
     @classmethod
@@ -65,7 +68,11 @@ class Model(BaseModel):
         found += cls._broken_rules(data, bad)
         if found or model is None:
             raise faults(found)
-        return model
+        return model.completed()
+
+    def completed(self) -> Model:
+        """This mapping once it is known to be good, with what follows from it worked out."""
+        return self
 
     @classmethod
     def _broken_rules(cls, data: Mapping[str, Any], bad: set[Any]) -> list[InitErrorDetails]:
@@ -97,7 +104,7 @@ class Model(BaseModel):
     @classmethod
     def unknown_key(cls, key: str) -> str:
         """The fault of a key that this mapping does not have."""
-        known = list(cls.model_fields)
+        known = sorted(cls.model_fields, key=lambda name: name in cls.later)
         owners = [other for other in cls.relatives() if key in other.model_fields]
         if owners and "kind" in cls.model_fields:
             kinds = listed(kind_of(other) for other in owners)
@@ -118,6 +125,19 @@ class Model(BaseModel):
         """The other kinds of the same thing, as the file has them."""
         roots = [one for one in cls.__mro__ if Model in one.__bases__]
         return [one for one in kinds_below(roots[0]) if one is not cls]
+
+
+@dataclass(frozen=True)
+class Part(InputCheck):
+    """A mapping of its own within a value that is checked by hand."""
+
+    model: type[Model]
+
+    def check(self, value: Any) -> Model:
+        return self.model.model_validate(value)
+
+    def schema(self) -> dict[str, Any]:
+        return self.model.model_json_schema()
 
 
 def kinds_below(model: type[Model]) -> list[type[Model]]:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from experiments import spec_arrivals, spec_lengths, spec_workload
+import sim
+from experiments import spec_arrivals, spec_lengths, spec_order, spec_workload
 from experiments.models import Model
+from experiments.spec import Slo
+from experiments.spec_clients import Clients
 from experiments.spec_server import (
     AnyScheduler,
     ChunkedScheduler,
@@ -27,14 +30,15 @@ from experiments.spec_step_time import (
     Profile,
     TableStep,
 )
-from sim import settings, steptime
+from sim import orders, settings, steptime
 from sim.trace import Trace
-from workloads import arrivals, lengths, think
+from workloads import arrivals, clients, labels, lengths, predict, think
 from workloads.checks import exactly
 from workloads.exact import NS_PER_S
 from workloads.generate import Sampled
 from workloads.points import Points
 from workloads.readers import TraceSettings
+from workloads.streams import stream
 from workloads.table import declared
 
 ARRIVALS: dict[type[Model], Any] = {
@@ -63,6 +67,10 @@ OTHERS: dict[type[Model], Any] = {
     spec_arrivals.Stage: arrivals.Stage,
     spec_lengths.Points: Points,
     spec_workload.TraceFile: TraceSettings,
+    spec_workload.ExactPredictor: predict.Exact,
+    spec_workload.LognormalPredictor: predict.Lognormal,
+    spec_workload.ClassesPredictor: predict.Classes,
+    spec_workload.PrefixGroups: labels.Prefix,
 }
 CURVES: dict[type[Model], Any] = {
     ConstantStep: steptime.Constant,
@@ -76,6 +84,18 @@ POLICIES: dict[type[Model], Any] = {
     PrefillFirstScheduler: settings.PrefillFirst,
     ChunkedScheduler: settings.Chunked,
 }
+ORDERS: dict[type[Model], Any] = {
+    spec_order.FcfsOrder: orders.Fcfs,
+    spec_order.PriorityOrder: orders.Priority,
+    spec_order.ShortestPromptOrder: orders.ShortestPrompt,
+    spec_order.ShortestPredictedOrder: orders.ShortestPredicted,
+    spec_order.SrptOrder: orders.Srpt,
+    spec_order.LongestFirstOrder: orders.LongestFirst,
+    spec_order.EdfOrder: orders.Edf,
+    spec_order.FairOrder: orders.Fair,
+    spec_order.MlfqOrder: orders.Mlfq,
+    spec_order.RandomOrder: orders.Random,
+}
 _ALL = {**ARRIVALS, **LENGTHS, **OTHERS, **CURVES}
 
 
@@ -85,14 +105,56 @@ def nanoseconds(seconds: float) -> int:
 
 
 def workload_of(workload: spec_workload.Workload) -> Sampled | Trace | TraceSettings:
-    """What `workloads` makes requests from; a `TraceSettings` is yet to be read."""
+    """What `workloads` makes requests from; a `TraceSettings` is yet to be read. Traces get their
+    drawn labels per seed (`labels_of`)."""
     if isinstance(workload, spec_workload.DeclaredWorkload):
         rows = [request.model_dump(exclude_none=True) for request in workload.requests]
         return declared(rows, "workload.requests")
     if isinstance(workload, spec_workload.TraceWorkload):
         settings_: TraceSettings = _made(workload.trace)
         return settings_
-    return Sampled(**{name: _made(value) for name, value in workload})
+    own = {name: _made(value) for name, value in workload if name not in _LABELS}
+    return Sampled(**own, **_labels(workload))
+
+
+def labels_of(workload: spec_workload.Workload) -> labels.Labels:
+    """What is drawn for every request besides its arrival and its lengths."""
+    return labels.Labels(**_labels(workload))
+
+
+_LABELS = frozenset(spec_workload.AnyWorkload.model_fields)
+
+
+def _labels(workload: spec_workload.AnyWorkload) -> dict[str, Any]:
+    drawn = {name: _made(getattr(workload, name)) for name in _LABELS}
+    after_s = drawn.pop("deadline_after_s")
+    return {**drawn, "deadline_after_ns": None if after_s is None else nanoseconds(after_s)}
+
+
+def clients_of(said: Clients | None) -> clients.Clients | None:
+    """How all clients wait, their times on the clock."""
+    if said is None:
+        return None
+    first, whole, again = said.ttft_timeout_s, said.timeout_s, said.retries
+    return clients.Clients(
+        ttft_timeout_ns=None if first is None else nanoseconds(first),
+        timeout_ns=None if whole is None else nanoseconds(whole),
+        attempts=0 if again is None else again.attempts,
+        backoff_ns=0 if again is None else nanoseconds(again.backoff_s),
+        factor=1 if again is None else again.factor,
+    )
+
+
+def slo_of(said: Slo) -> sim.Slo | None:
+    """The targets, if there are any."""
+    if not said.is_given():
+        return None
+    some: dict[str, Any] = {
+        name: {key: sim.Slo(**dict(targets)) for key, targets in getattr(said, name).items()}
+        for name in ("by_priority", "by_tenant")
+        if getattr(said, name)
+    }
+    return sim.Slo(ttft_s=said.ttft_s, tpot_s=said.tpot_s, e2e_s=said.e2e_s, **some)
 
 
 def step_time_of(step_time: AnyStepTime) -> steptime.StepTime:
@@ -110,10 +172,37 @@ def _bucketed(curve: Any, graphs: GraphBatches) -> steptime.Bucketed:
     return steptime.Bucketed(curve, graphs.sizes, graphs.beyond)
 
 
-def server_of(scheduler: AnyScheduler) -> settings.Server:
-    """The server that this scheduler fills."""
+def server_of(scheduler: AnyScheduler, seed: int = 0) -> settings.Server:
+    """The server that this scheduler fills, under *seed* where its order is drawn."""
     names = settings.Server.__dataclass_fields__
-    return settings.Server(**{name: getattr(scheduler, name) for name in names})
+    fields = {name: getattr(scheduler, name) for name in names}
+    swap, host = scheduler.swap, scheduler.host
+    if swap is not None:
+        block_s = swap.seconds_per_block(scheduler.block_size)
+        fields["swap"] = settings.Swap(
+            block_s=block_s, host_blocks=swap.host_blocks, overlap=swap.overlap
+        )
+    fields["host"] = None if host is None else settings.Host(**dict(host))
+    fields["order"] = order_of(scheduler.order, seed)
+    return settings.Server(**fields)
+
+
+def order_of(said: spec_order.QueueOrder, seed: int = 0) -> orders.Order:
+    """The order of the queue; one that is drawn, by *seed*."""
+    if isinstance(said, spec_order.OwnOrder):
+        from experiments.own_order import own_order
+
+        return own_order(said.kind, said.import_from, said.options())
+    options = {name: value for name, value in said if name != "kind"}
+    if isinstance(said, spec_order.PriorityOrder):
+        options["reserved"] = {
+            priority: orders.Reserved(kept.slots, kept.tokens)
+            for priority, kept in said.reserved.items()
+        }
+    if isinstance(said, spec_order.RandomOrder) and said.seed is None:
+        options["seed"] = int(stream(seed, "policy").integers(2**63))
+    order: orders.Order = ORDERS[type(said)](**options)
+    return order
 
 
 def policy_of(scheduler: AnyScheduler) -> settings.Policy:

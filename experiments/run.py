@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -14,14 +15,24 @@ from experiments.cells import Cell, Result, simulate_cell, write_cell
 from experiments.compare import cause, comparison, notes
 from experiments.output import inside, staged
 from experiments.painter import Painter
-from experiments.parts import nanoseconds, policy_of, server_of, step_time_of, workload_of
+from experiments.parts import (
+    clients_of,
+    labels_of,
+    nanoseconds,
+    policy_of,
+    server_of,
+    slo_of,
+    step_time_of,
+    workload_of,
+)
 from experiments.spec import Spec, Variant, content_hash, resolve
+from experiments.spec_order import BY_LENGTH, OwnOrder, order_kind
 from experiments.spec_step_time import Profile
 from experiments.strips import Strip, paint
 from experiments.yaml_write import dump_yaml
-from sim import InvariantError, Slo, Source, StepTimeError, Trace, TraceSource, UnservableError
+from sim import InvariantError, Source, StepTimeError, Trace, TraceSource, UnservableError
 from sim.metrics import NAMES
-from workloads import TraceFile, TraceSettings, make_source, read_trace
+from workloads import TraceFile, TraceSettings, dressed, make_source, read_trace
 
 Report = Callable[[float, str], None]
 
@@ -67,13 +78,19 @@ def run(
             texts.extend(works.said)
             for seed in chosen:
                 strips: list[Result] = []
-                for cell in (replace(template, seed=seed) for template in templates):
+                for cell in _seeded(variant.spec, templates, seed):
                     share = _Share(progress, done, total, cell, works)
                     done += 1
                     try:
                         analysis = simulate_cell(cell, works.make(seed), share)
                     except (StepTimeError, InvariantError, UnservableError) as error:
                         failed.append(f"{'/'.join(cell.names)}: {error}")
+                        continue
+                    except Exception as error:
+                        what = _own_failure(error, variant.spec, cell)
+                        if what is None:
+                            raise
+                        failed.append(f"{'/'.join(cell.names)}: {what}")
                         continue
                     place = inside(folder / "cells", *cell.names)
                     result = write_cell(cell, analysis, place, iterations, window)
@@ -91,6 +108,22 @@ def run(
     return Outcome("\n\n".join(texts), failed, out)
 
 
+def _seeded(spec: Spec, templates: Sequence[Cell], seed: int) -> Iterator[Cell]:
+    """The cells of one seed."""
+    for cell in templates:
+        yield replace(cell, seed=seed, server=server_of(spec.schedulers[cell.scheduler], seed))
+
+
+def _own_failure(error: Exception, spec: Spec, cell: Cell) -> str | None:
+    """What to say if *error* is that of an order of the user's own."""
+    order = spec.schedulers[cell.scheduler].order
+    if not isinstance(order, OwnOrder):
+        return None
+    from experiments.own_order import failure_of
+
+    return failure_of(error, order.kind)
+
+
 class _Works:
     """The requests of one variant: a file is read once, a seed is drawn once."""
 
@@ -102,6 +135,8 @@ class _Works:
             "itersim_version": version("itersim"),
         }
         self.work = workload_of(spec.workload)
+        self.labels = labels_of(spec.workload)
+        self.clients = clients_of(spec.clients)
         self._drawn: tuple[int, Trace] | None = None
         if isinstance(self.work, TraceSettings):
             file: TraceFile = read_trace(self.work)
@@ -113,22 +148,24 @@ class _Works:
             self.work = file.trace
 
     def make(self, seed: int) -> Trace | Source:
-        """The requests under *seed*; the same for every scheduler."""
+        """The requests under *seed*, as their clients send them; the same for every scheduler."""
+        if self._drawn is None or self._drawn[0] != seed:
+            work = self._draw(seed)
+            if isinstance(work, Trace):
+                self._drawn = (seed, work)
+        else:
+            work = self._drawn[1]
+        return work if self.clients is None else self.clients.applied(work)
+
+    def _draw(self, seed: int) -> Trace | Source:
         if isinstance(self.work, Trace):
-            return self.work
-        if self._drawn is not None and self._drawn[0] == seed:
-            return self._drawn[1]
+            return dressed(self.work, self.labels, seed)
         assert not isinstance(self.work, TraceSettings)
         source = make_source(self.work, seed, self.horizon_ns)
-        if isinstance(source, TraceSource):
-            self._drawn = (seed, source.trace)
-            return source.trace
-        return source
+        return source.trace if isinstance(source, TraceSource) else source
 
     def expected(self) -> int | None:
         """How many requests are known to come."""
-        if isinstance(self.work, Trace):
-            return len(self.work)
         return None if self._drawn is None else len(self._drawn[1])
 
 
@@ -159,8 +196,6 @@ class _Share:
 def _cells(variant: Variant, shared: dict[str, Any]) -> Iterator[Cell]:
     """One cell per scheduler, of any seed: curves are loaded once, whatever the seeds."""
     spec = variant.spec
-    targets = (spec.slo.ttft_s, spec.slo.tpot_s, spec.slo.e2e_s)
-    slo = None if targets == (None, None, None) else Slo(**dict(spec.slo))
     for name, scheduler in spec.schedulers.items():
         step_time = spec.step_time_of(name)
         provenance = dict(shared)
@@ -168,6 +203,12 @@ def _cells(variant: Variant, shared: dict[str, Any]) -> Iterator[Cell]:
             from calibrate.profile import load_profile
 
             provenance["profile_sha256"] = load_profile(step_time.profile).sha256
+        if isinstance(scheduler.order, OwnOrder):
+            from experiments.own_order import order_file
+
+            file = order_file(scheduler.order.kind)
+            if file is not None:
+                provenance["order_sha256"] = hashlib.sha256(file.read_bytes()).hexdigest()
         yield Cell(
             scheduler=name,
             sweep_key=variant.key,
@@ -178,7 +219,7 @@ def _cells(variant: Variant, shared: dict[str, Any]) -> Iterator[Cell]:
             curve=step_time_of(step_time),
             horizon_ns=None if spec.horizon_s is None else nanoseconds(spec.horizon_s),
             fast_forward=spec.fast_forward,
-            slo=slo,
+            slo=slo_of(spec.slo),
             provenance=provenance,
         )
 
@@ -222,16 +263,21 @@ def _told(
 
 
 def _oracles(spec: Spec) -> dict[str, str]:
-    """Schedulers that plan with true output lengths, since no limit was declared."""
+    """Schedulers that go by true output lengths, since nothing else is declared."""
     if spec.has_limits():
         return {}
-    return {
-        name: "no max_tokens is declared, so KV memory is reserved for the true output length, "
-        "which no real server knows"
-        for name, scheduler in spec.schedulers.items()
-        if scheduler.kv_blocks is not None
-        and (scheduler.kind == "static" or scheduler.kv != "paged")
-    }
+    found: dict[str, str] = {}
+    for name, scheduler in spec.schedulers.items():
+        uses = []
+        reserves = scheduler.kind == "static" or scheduler.kv != "paged"
+        if scheduler.kv_blocks is not None and reserves and scheduler.reservation != "max":
+            uses.append("KV memory is reserved for the true output length")
+        if order_kind(scheduler.order) in BY_LENGTH and not spec.has_predictions():
+            uses.append(f"order {order_kind(scheduler.order)} goes by the true output length")
+        if uses:
+            what = " and ".join(uses)
+            found[name] = f"no max_tokens is declared, so {what}, which no real server knows"
+    return found
 
 
 def _draw(painter: Painter, results: list[Result], folder: Path | None, seeded: bool) -> None:

@@ -12,15 +12,27 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, PrivateAttr
 
 from experiments.faults import Path
-from experiments.fields import Boolean, InputCheck, Name, SomeSeconds, Text, Whole, detail, faults
-from experiments.models import Model
+from experiments.fields import (
+    Boolean,
+    InputCheck,
+    Name,
+    PerClass,
+    SomeSeconds,
+    Text,
+    Whole,
+    detail,
+    faults,
+)
+from experiments.models import Model, Part
 from experiments.scalars import Exact
 from experiments.spec_arrivals import BacklogArrivals
+from experiments.spec_clients import Clients
+from experiments.spec_order import FcfsOrder
 from experiments.spec_server import SCHEDULERS, AnyScheduler, Server
 from experiments.spec_step_time import AnyStepTime
 from experiments.spec_workload import DeclaredWorkload, SampledWorkload, TraceWorkload, Workload
@@ -64,12 +76,27 @@ class Seeds(InputCheck):
         return {"anyOf": [self.count.schema(), items]}
 
 
-class Slo(Model):
+class Targets(Model):
     """Targets, in seconds; a request meets the objective if it meets all that are given."""
 
     ttft_s: SomeSeconds | None = None
     tpot_s: SomeSeconds | None = None
     e2e_s: SomeSeconds | None = None
+
+
+class Slo(Targets):
+    """Targets of all requests; `by_priority`, `by_tenant`: of some, in place of these."""
+
+    by_priority: Annotated[dict[int, Targets], PerClass(Part(Targets))] = Field(
+        default_factory=dict
+    )
+    by_tenant: dict[str, Targets] = Field(default_factory=dict)
+
+    later: ClassVar = frozenset(("by_priority", "by_tenant"))
+
+    def is_given(self) -> bool:
+        """Whether there is any target."""
+        return self != Slo()
 
 
 class Head(Model):
@@ -80,6 +107,7 @@ class Head(Model):
     horizon_s: SomeSeconds | None = None
     seeds: Annotated[tuple[int, ...], Seeds()] = (1,)
     slo: Slo = Slo()
+    clients: Clients | None = None
     fast_forward: Boolean = True
     sweep: Annotated[dict[str, Any] | None, SweepBlock()] = None
 
@@ -108,6 +136,16 @@ class Spec(Head):
         if isinstance(work, SampledWorkload):
             return work.max_tokens is not None
         return "max_tokens" in work.trace.columns
+
+    def has_predictions(self) -> bool:
+        """Whether lengths are predicted; otherwise limits stand for them."""
+        work = self.workload
+        if work.predictor is not None:
+            return True
+        if isinstance(work, DeclaredWorkload):
+            return any(one.predicted_output_tokens is not None for one in work.requests)
+        columns = work.trace.columns if isinstance(work, TraceWorkload) else {}
+        return "predicted_output_tokens" in columns
 
     def is_trace(self) -> bool:
         """Whether a whole trace file is replayed."""
@@ -154,7 +192,7 @@ def resolve(spec: Spec, folder: str | os.PathLike[str] | None = None) -> dict[st
         except ValueError:  # another drive: no relative path leads there
             return path
 
-    return _written(spec, relative)
+    return _written(spec, relative, hashed=False)
 
 
 def content_hash(spec: Spec) -> str:
@@ -162,35 +200,47 @@ def content_hash(spec: Spec) -> str:
 
     Of files only the names count here, not where they lie; their contents have hashes of their own.
     """
-    data = _written(spec, os.path.basename)
+    data = _written(spec, os.path.basename, hashed=True)
     text = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
-def _written(spec: Spec, path: Callable[[str], str]) -> dict[str, Any]:
+def _written(spec: Spec, path: Callable[[str], str], hashed: bool) -> dict[str, Any]:
     data: dict[str, Any] = {}
     order = ("name", "description", "workload", "step_time", "schedulers", *Head.model_fields)
     for key in dict.fromkeys(order):
         value = getattr(spec, key)
         if value is not None or key == "horizon_s":
-            data[key] = _plain(value)
+            data[key] = _plain(value, hashed)
     for request in data["workload"].get("requests", ()):
         for key in [key for key, value in request.items() if value is None]:
             del request[key]  # a table's absent columns would only hide the present ones
+    if hashed:
+        for _, said in orders_of(data):
+            said.pop("import_from", None)
     for _, parent, key in file_paths(data):
         if parent[key] is not None:
             parent[key] = path(parent[key])
     return data
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, hashed: bool) -> Any:
+    if isinstance(value, FcfsOrder):
+        return value.kind
     if isinstance(value, Model):
-        names = sorted(type(value).model_fields, key=lambda name: name != "kind")
-        return {name: _plain(getattr(value, name)) for name in names}
+        fields = type(value).model_fields
+        names = sorted(fields, key=lambda name: (name != "kind", name in value.later))
+        left_out = value.later if hashed else ()
+        entries = {name: getattr(value, name) for name in names} | (value.model_extra or {})
+        return {
+            name: _plain(entry, hashed)
+            for name, entry in entries.items()
+            if name not in left_out or entry != fields[name].get_default(call_default_factory=True)
+        }
     if isinstance(value, dict):
-        return {key: _plain(entry) for key, entry in value.items()}
+        return {key: _plain(entry, hashed) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(entry) for entry in value]
+        return [_plain(entry, hashed) for entry in value]
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() else Exact(format(value, "f"))
     return value
@@ -210,6 +260,9 @@ def file_paths(data: Any) -> Iterator[tuple[Path, dict[str, Any], str]]:
         for key, part in workload.items():
             if isinstance(part, dict) and (key == "trace" or part.get("kind") == "trace"):
                 yield ("workload", key, "path"), part, "path"
+    for path, order in orders_of(data):
+        if isinstance(order.get("import_from"), str):
+            yield (*path, "import_from"), order, "import_from"
     for path, curve in curves_of(data):
         profile = curve.get("profile")
         if isinstance(profile, str) and is_file(profile):
@@ -226,6 +279,16 @@ def curves_of(data: dict[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
             yield ("schedulers", name, "step_time"), entry["step_time"]
 
 
+def orders_of(data: dict[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Every order of plain spec data that is a mapping, with its path."""
+    schedulers = data.get("schedulers")
+    named = schedulers.items() if isinstance(schedulers, dict) else ()
+    places = [(("server",), data.get("server")), *((("schedulers", n), e) for n, e in named)]
+    for path, entry in places:
+        if isinstance(entry, dict) and isinstance(entry.get("order"), dict):
+            yield (*path, "order"), entry["order"]
+
+
 def json_schema() -> dict[str, Any]:
     """The JSON schema of a spec file."""
     schema = Spec.model_json_schema()
@@ -235,5 +298,9 @@ def json_schema() -> dict[str, Any]:
     parts["Server"] = {k: v for k, v in server.items() if k not in ("required", "$defs")}
     for model in SCHEDULERS:
         parts[model.__name__]["required"] = ["kind"]
+    for name in ("Server", *(model.__name__ for model in SCHEDULERS)):  # one order for all
+        properties = parts[name]["properties"]
+        parts["Order"] = {k: v for k, v in properties["order"].items() if k != "default"}
+        properties["order"] = {"$ref": "#/$defs/Order", "default": "fcfs"}
     schema["properties"]["server"] = {"$ref": "#/$defs/Server"}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

@@ -7,7 +7,7 @@ from typing import Any
 from experiments.faults import listed, shown, unknown
 from experiments.fields import InputCheck, Name, detail, faults
 
-SWEPT = ("workload", "step_time", "schedulers", "horizon_s", "slo")
+SWEPT = ("workload", "step_time", "schedulers", "clients", "horizon_s", "slo")
 """Where the paths of a sweep may begin."""
 
 

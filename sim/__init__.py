@@ -13,8 +13,22 @@ from sim.audit import audit
 from sim.engine import InvariantError, Run, UnservableError
 from sim.membership import Cell, Membership, membership, residencies, token_times
 from sim.metrics import METRICS, Analysis, Slo, stopped_by, summary
+from sim.orders import (
+    Edf,
+    Fair,
+    Fcfs,
+    LongestFirst,
+    Mlfq,
+    Order,
+    Priority,
+    Random,
+    Reserved,
+    ShortestPredicted,
+    ShortestPrompt,
+    Srpt,
+)
 from sim.request import MOVES, Reason, Request, State
-from sim.settings import Chunked, Mixed, PrefillFirst, Server, Static
+from sim.settings import Chunked, Host, Mixed, PrefillFirst, Server, Static, Swap
 from sim.simulate import simulate
 from sim.source import Source, TraceSource
 from sim.steptime import (
@@ -39,23 +53,37 @@ __all__ = [
     "Cell",
     "Chunked",
     "Constant",
+    "Edf",
+    "Fair",
+    "Fcfs",
     "Grid",
+    "Host",
     "InvariantError",
     "Knee",
+    "LongestFirst",
     "Membership",
     "Mixed",
+    "Mlfq",
+    "Order",
     "PrefillFirst",
+    "Priority",
+    "Random",
     "Range",
     "Reason",
     "Request",
+    "Reserved",
     "Run",
     "Server",
+    "ShortestPredicted",
+    "ShortestPrompt",
     "Slo",
     "Source",
+    "Srpt",
     "State",
     "Static",
     "StepTime",
     "StepTimeError",
+    "Swap",
     "Table",
     "Trace",
     "TraceSource",

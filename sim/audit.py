@@ -56,6 +56,13 @@ def _tokens(analysis: Analysis) -> list[str]:
         weights=run.log.chunks["useful"].astype(np.float64),
         minlength=len(run.requests),
     )
+    admitted = np.isin(moves["reason"], (int(Reason.ADMITTED), int(Reason.READMITTED)))
+    adopted = np.bincount(
+        moves["request"][admitted],
+        weights=moves["entries"][admitted].astype(np.float64),
+        minlength=len(run.requests),
+    )
+    useful += adopted  # from the prefix cache: not computed, but there
     computed = useful[out.request[done]]
     if np.any(computed < out.prompt_tokens[done]):
         faults.append("a completed request's prompt was not computed whole")
@@ -107,14 +114,15 @@ def _time(analysis: Analysis) -> list[str]:
             line.chunk_past[single],
             line.chunk_squared[single],
         )
-        if np.any(steps != (line.end_ns - line.start_ns)[single]):
+        lasted = line.end_ns - line.start_ns - line.first_gap_ns
+        if np.any(steps != lasted[single]):
             faults.append("an iteration does not last what the curve says")
     return faults
 
 
 def _moves(analysis: Analysis) -> list[str]:
     moves = analysis.run.log.moves
-    legal = {(int(a), int(why), int(b)) for (a, why), b in MOVES.items()}
+    legal = {(int(a), int(why), int(b)) for a, why, b in MOVES}
     kinds = (moves["state"].astype(np.int64) * 256 + moves["reason"]) * 256 + moves["to"]
     seen = [(k >> 16, k >> 8 & 255, k & 255) for k in np.flatnonzero(np.bincount(kinds)).tolist()]
     faults = [

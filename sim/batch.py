@@ -12,11 +12,16 @@ from __future__ import annotations
 from array import array
 from heapq import heapify, heappop, heappush
 
+from sim.orders import Order
 from sim.request import Request
 
 
 class Batch:
-    """Who holds a slot; ``running`` is in order of (latest) admission."""
+    """Who holds a slot; ``running`` is in order of (latest) admission.
+
+    ``parked`` requests hold slot and blocks but have nothing left to schedule: their last token is
+    in flight (asynchronous scheduling). An ``order`` that counts tokens hears of them.
+    """
 
     __slots__ = (
         "admissions",
@@ -25,6 +30,8 @@ class Batch:
         "decodes",
         "free_slots",
         "grows",
+        "order",
+        "parked",
         "prefills",
         "ring",
         "running",
@@ -32,12 +39,16 @@ class Batch:
         "steps",
     )
 
-    def __init__(self, slots: int, block_size: int, grows: bool) -> None:
+    def __init__(
+        self, slots: int, block_size: int, grows: bool, order: Order | None = None
+    ) -> None:
         self.slots = slots
         self.block_size = block_size
         self.grows = grows
         self.running: dict[Request, None] = {}
         self.prefills: dict[Request, None] = {}
+        self.parked: dict[Request, int] = {}
+        self.order = order
         self.decodes = 0
         self.context = 0
         self.steps = 0
@@ -65,13 +76,22 @@ class Batch:
     def start_decoding(self, request: Request) -> None:
         """The prompt is computed and its token emitted; decode from the next iteration on."""
         del self.prefills[request]
-        past = request.known - 1
+        self._decode(request, request.known - 1)
+
+    def resume(self, request: Request) -> None:
+        """Take the lowest free slot and decode on: the KV entries were kept."""
+        self.join(request)
+        self.start_decoding(request)
+
+    def _decode(self, request: Request, past: int) -> None:
         request.start = self.steps
         request.lag = lag = past - self.steps
         self.decodes += 1
         self.context += past
         if self.grows:
             self.ring[-lag % self.block_size] += 1
+        if self.order is not None:
+            self.order.started(request, self.steps)
 
     def postpone(self, decode: Request) -> None:
         """The counter advanced without *decode*: it stands where it stood."""
@@ -80,19 +100,55 @@ class Batch:
             self.ring[(1 - decode.lag) % self.block_size] += 1
         decode.start += 1
         decode.lag -= 1
+        if self.order is not None:
+            self.order.postponed(decode)
+
+    def refresh(self, request: Request) -> None:
+        """Bring ``known`` of a decode up to date."""
+        if (
+            request in self.running
+            and request not in self.prefills
+            and request not in self.parked
+        ):
+            request.known = self.steps + request.lag + 1
+            request.start = self.steps
+
+    def park(self, decode: Request) -> None:
+        """The last token of *decode* is scheduled: it keeps slot and blocks until that exists."""
+        past = self._stop(decode)
+        self.parked[decode] = past
+        if self.grows:
+            decode.blocks = -(-past // self.block_size)
+
+    def park_prefill(self, request: Request) -> None:
+        """The prompt's token, now scheduled, is the only one."""
+        del self.prefills[request]
+        self.parked[request] = request.known - 1
+
+    def _stop(self, decode: Request) -> int:
+        """*decode* decodes no longer; its ``known`` and ``computed`` are up to date again."""
+        past = self.steps + decode.lag
+        decode.known = past + 1
+        decode.computed = past
+        self.decodes -= 1
+        self.context -= past
+        if self.grows:
+            self.ring[-decode.lag % self.block_size] -= 1
+        if self.order is not None:
+            self.order.stopped(decode, self.steps)
+        return past
 
     def leave(self, request: Request) -> None:
         """Give the slot back; ``known``, ``computed`` and ``blocks`` of a decode are refreshed."""
         del self.running[request]
         heappush(self.free_slots, request.slot)
+        if self.order is not None:
+            self.order.left(request)
         if request in self.prefills:
             del self.prefills[request]
-            return
-        past = self.steps + request.lag
-        request.known = past + 1
-        request.computed = past
-        self.decodes -= 1
-        self.context -= past
-        if self.grows:
-            self.ring[-request.lag % self.block_size] -= 1
-            request.blocks = -(-past // self.block_size)
+        elif self.parked and request in self.parked:
+            del self.parked[request]
+        else:
+            past = self._stop(request)
+            if self.grows:
+                request.blocks = -(-past // self.block_size)

@@ -26,7 +26,7 @@ class Boundaries:
         self.run = run
         self.timeline = timeline
         moves = run.log.moves
-        refused = moves["request"][moves["to"] == State.REJECTED]
+        refused = moves["request"][moves["state"] == State.NEW]
         keep = np.ones(len(run.requests), dtype=np.bool_)
         keep[refused] = False
         self.arrivals: Ints = run.requests.arrival_ns[keep]
@@ -46,18 +46,21 @@ class Boundaries:
         waiting: Ints = arrived - self.admitted[segment]
         return waiting
 
+    def waiting(self, piece: Piece) -> Ints:
+        """Requests waiting when each iteration of *piece* had been decided."""
+        return self.waiting_at(piece.segment, self.timeline.decided_ns(piece))
+
     def recoverable(self) -> int:
         """Σ over iterations of min(idle slots, requests waiting)."""
         line = self.timeline
         if not len(line):
             return 0
         rows = np.arange(len(line))
-        low = np.minimum(self.waiting_at(rows, line.start_ns), self.idle)
-        last_start = line.end_ns - line.last_step_ns
-        high = np.minimum(self.waiting_at(rows, last_start), self.idle)
+        low = np.minimum(self.waiting_at(rows, line.first_decided_ns), self.idle)
+        high = np.minimum(self.waiting_at(rows, line.last_decided_ns), self.idle)
         total = int((low * line.count)[low == high].sum())
         for piece in line.pieces(np.flatnonzero(low != high)):
-            waiting = self.waiting_at(piece.segment, piece.start_ns)
+            waiting = self.waiting(piece)
             total += int(np.minimum(waiting, self.idle[piece.segment]).sum())
         return total
 
@@ -92,7 +95,8 @@ class Boundaries:
         line = self.timeline
         if not len(line):
             return 0
-        ends = Piece(np.arange(len(line)), line.count - 1, line.start_ns, line.count)
+        zero = np.zeros(len(line), dtype=np.int64)
+        ends = Piece(np.arange(len(line)), line.count - 1, line.start_ns, zero, line.count)
         return int(self.blocks(ends).max())
 
     def stopped_by(self, piece: Piece) -> Ints:
@@ -100,7 +104,7 @@ class Boundaries:
 
         It is `head_of_line` where the first who waits does not fit but a later one would have.
         """
-        waiting = self.waiting_at(piece.segment, piece.start_ns)
+        waiting = self.waiting(piece)
         limit = np.where(waiting == 0, int(Limit.NOTHING_WAITING), self.limit[piece.segment])
         unsure = (waiting > 0) & self._unsure[piece.segment]
         if not unsure.any():
@@ -123,8 +127,8 @@ class Boundaries:
         if not len(line):
             return total
         rows = np.arange(len(line))
-        some = self.waiting_at(rows, line.start_ns) > 0
-        later = self.waiting_at(rows, line.end_ns - line.last_step_ns) > 0
+        some = self.waiting_at(rows, line.first_decided_ns) > 0
+        later = self.waiting_at(rows, line.last_decided_ns) > 0
         # who waits at a segment's first boundary waits at all of them
         sure = (some == later) & ~(some & self._unsure)
         limit = np.where(some, self.limit, int(Limit.NOTHING_WAITING))
@@ -136,7 +140,7 @@ class Boundaries:
     @cached_property
     def _unsure(self) -> NDArray[np.bool_]:
         """Segments in which one behind the head may have fitted."""
-        if self.run.static or self.run.endless:
+        if self.run.static or self.run.endless or not self.run.plain:
             return np.zeros(len(self.limit), dtype=np.bool_)
         unsure: NDArray[np.bool_] = np.isin(self.limit, (int(Limit.TOKENS), int(Limit.KV)))
         return unsure

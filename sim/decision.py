@@ -21,6 +21,8 @@ class Limit(IntEnum):
 class Decision:
     """What changes at a boundary. Whatever is not named here goes on as it was.
 
+    ``resumed`` ones get a slot and go on where they were, their KV entries having been kept;
+    ``swapped`` blocks are moved to or from host memory for it.
     ``chunks`` are (whose prompt, how many tokens) in order of the pass; admitted requests have
     theirs among them. ``paused`` are decodes left out of the iteration; ``all_paused`` leaves out
     every one of them. ``limit`` says what stopped admission and ``room`` how many blocks one more
@@ -36,16 +38,20 @@ class Decision:
         "limit",
         "paused",
         "preempted",
+        "resumed",
         "room",
+        "swapped",
     )
 
     def __init__(self) -> None:
         self.admitted: list[Request] = []
         self.chunks: list[tuple[Request, int]] = []
+        self.resumed: list[Request] = []
         self.preempted: list[Request] = []
         self.paused: list[Request] = []
         self.all_paused = False
         self.limit = Limit.NOTHING_WAITING
         self.room = 0
+        self.swapped = 0
         self.decodes = 0
         self.context = 0

@@ -5,6 +5,7 @@ Prefers no request to another: that is the scheduler's. Alone knows the true out
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,9 @@ from numpy.typing import NDArray
 
 from sim.kv import Paged
 from sim.log import PACK_MOVE, Log, Recorder, finished
-from sim.queue import Endless, Fcfs
+from sim.orders import Order
+from sim.patience import Patience
+from sim.queue import Queue, queue_for
 from sim.request import Reason, Request, State
 from sim.settings import Policy, Server, Static
 from sim.source import Source, TraceSource
@@ -31,6 +34,26 @@ Progress = Callable[[int, int], None]
 
 NEW, WAITING, PREFILL, DECODE = State.NEW, State.WAITING, State.PREFILL, State.DECODE
 PREEMPTED, COMPLETED, REJECTED = State.PREEMPTED, State.COMPLETED, State.REJECTED
+RUNNING = (PREFILL, DECODE)
+
+
+_ENDS = {
+    Reason.CANCELED: State.CANCELED,
+    Reason.TTFT_TIMEOUT: State.TIMED_OUT,
+    Reason.TIMEOUT: State.TIMED_OUT,
+    Reason.HOPELESS: REJECTED,
+    Reason.KV_EXHAUSTED: REJECTED,
+}
+
+
+def _first_reason(request: Request, now: int) -> Reason:
+    """Why *request*, whose client cancels at *now* for its tokens, is given up: the earliest."""
+    moments = [(now, Reason.CANCELED)]
+    if request.cancel_ns is not None:
+        moments.append((request.cancel_ns, Reason.CANCELED))
+    if request.timeout_ns is not None:
+        moments.append((request.arrival_ns + request.timeout_ns, Reason.TIMEOUT))
+    return min(moments)[1]
 
 
 class UnservableError(ValueError):
@@ -47,7 +70,8 @@ class Run:
 
     ``requests`` are the requests taken in, ``offered`` masks those that count as offered (all of
     them, but for an endless backlog only those admitted or refused). ``leaked_blocks`` are KV
-    blocks held by nobody at the end; anything but 0 is a defect.
+    blocks held by nobody at the end; anything but 0 is a defect. ``plain``: what stopped admission
+    is told by the log only up to `head_of_line`, which is derived (`sim.headofline`).
     """
 
     requests: Trace
@@ -59,6 +83,7 @@ class Run:
     endless: bool
     horizon_ns: int | None
     leaked_blocks: int
+    plain: bool
 
     @property
     def static(self) -> bool:
@@ -80,13 +105,15 @@ class Replica:
     """What request-level and iteration-level serving share."""
 
     refuses: Callable[[Request], Reason | None]
+    streams = True
+    """Whether clients see each token as it is made."""
 
     def __init__(
         self,
         source: Source,
         curve: StepTime,
         pool: Paged,
-        slots: int,
+        server: Server,
         horizon_ns: int | None,
         progress: Progress | None,
     ) -> None:
@@ -95,13 +122,18 @@ class Replica:
         self.reactive = not isinstance(source, TraceSource)  # its clients wait for answers
         self.curve = curve
         self.pool = pool
-        self.slots = slots
+        self.server = server
+        self.slots = server.slots
+        self.order: Order = copy.deepcopy(server.order)
         self.horizon = NEVER if horizon_ns is None else horizon_ns
         self.progress = progress
         self.progress_at = PROGRESS_EVERY if progress else NEVER
         self.record = Recorder()
         self.outputs: list[int] = []
-        self.queue: Fcfs = Endless(self._draw) if source.endless else Fcfs()
+        self.queue: Queue = queue_for(self.order, self._draw if source.endless else None)
+        self.patience = Patience(self.order)
+        self.patient = not self._anybody_gives_up(source)
+        self.cuts: set[int] = set()  # whose client cancels after some of the tokens
         self.completed = 0
         self.refused = 0  # in a row
         self.iterations = 0
@@ -114,11 +146,54 @@ class Replica:
         self.env.process(self.serve())
         self.env.run()
         if self.next_arrival <= self.horizon < NEVER:
-            self.intake(self.horizon)
+            self.intake(self.horizon)  # no boundary: nobody gives up
 
     def serve(self) -> Generator[simpy.Event, Any, None]:
         """The replica's process: boundary, iteration, boundary, …"""
         raise NotImplementedError
+
+    def _anybody_gives_up(self, source: Source) -> bool:
+        """Whether clients may cancel or time out, or the order may shed."""
+        if source.endless:
+            return False
+        if type(self.order).shed_ns is not Order.shed_ns:
+            return True
+        if not isinstance(source, TraceSource):
+            return bool(getattr(source, "gives_up", False))
+        moments = ("cancel_ns", "cancel_after_tokens", "ttft_timeout_ns", "timeout_ns")
+        return any(name in source.trace.attributes for name in moments)
+
+    def arrive(self, now: int) -> None:
+        """Everything that comes from outside by *now*: arrivals, and clients that give up."""
+        if self.patience.next_ns <= now:
+            self.expire(now)
+        while self.next_arrival <= now:
+            self.intake(now)
+            if self.patience.next_ns <= now:
+                self.expire(now)  # those among them whose moment has come too
+
+    def expire(self, now: int) -> None:
+        """End the requests whose moment has come."""
+        for request, reason in self.patience.due(now):
+            if reason == Reason.TTFT_TIMEOUT and self.has_token(request):
+                continue
+            self.patience.forget(request)
+            self.give_up(request, reason, now)
+
+    def has_token(self, request: Request) -> bool:
+        """Whether the client of *request* has a token."""
+        raise NotImplementedError
+
+    def give_up(self, request: Request, reason: Reason, now: int) -> None:
+        """*request* ends unfinished, wherever it is."""
+        raise NotImplementedError
+
+    def gave_up(self, request: Request, now: int, state: int, reason: Reason) -> None:
+        """Record that *request*, in *state*, ended unfinished, and tell its client."""
+        to = _ENDS[reason]
+        self.move(request, now, state, to, reason)
+        self.source.gave_up(request.index, now, to == State.TIMED_OUT)
+        self.look()
 
     def look(self) -> None:
         """Learn when the next request arrives."""
@@ -135,10 +210,20 @@ class Replica:
             reason = self.refuses(request)
             if reason is None:
                 self.refused = 0
-                queue.push(request)
+                if not self.patient:
+                    self.watch(request, output)
+                queue.push(request, now)
             else:
                 self._refuse(request, reason)
             self.look()
+
+    def watch(self, request: Request, output: int) -> None:
+        """Note when *request* may be given up."""
+        tokens = request.cancel_after_tokens
+        if tokens is not None and tokens < output and self.streams:
+            self.outputs[-1] = tokens
+            self.cuts.add(request.index)
+        self.patience.watch(request)
 
     def _draw(self) -> Request:
         """The next request of an endless backlog that can be served at all."""
@@ -154,7 +239,7 @@ class Replica:
     def _refuse(self, request: Request, reason: Reason) -> None:
         at = request.arrival_ns
         self.record.moves += PACK_MOVE(
-            request.index, at, 0, request.known, 0, NEW, REJECTED, reason, 0
+            request.index, at, 0, request.known, 0, 0, NEW, REJECTED, reason, 0
         )
         if self.reactive:
             self.refused += 1
@@ -172,7 +257,8 @@ class Replica:
             now,
             self.iterations,
             request.known,
-            request.slot,
+            request.slot if state in RUNNING or to in RUNNING else 0,
+            request.computed,
             state,
             to,
             reason,
@@ -181,6 +267,14 @@ class Replica:
 
     def deliver(self, request: Request, now: int, state: int, reason: int) -> None:
         """*request* is complete and its client has the answer."""
+        if not self.patient:
+            self.patience.forget(request)
+            if request.index in self.cuts:
+                if state == PREFILL:  # its client has a token before it gives up
+                    self.move(request, now, PREFILL, DECODE, Reason.PROMPT_DONE)
+                    state = DECODE
+                self.gave_up(request, now, state, _first_reason(request, now))
+                return
         self.move(request, now, state, COMPLETED, reason)
         self.completed += 1
         if self.reactive:
@@ -193,7 +287,7 @@ class Replica:
         if self.progress is not None:
             self.progress(now, self.completed)
 
-    def result(self, server: Server, policy: Policy, held: int) -> Run:
+    def result(self, server: Server, policy: Policy, held: int, plain: bool) -> Run:
         """The finished run; *held* blocks belong to requests still running."""
         pool = self.pool
         log = finished(self.record, pool.block_size)
@@ -212,4 +306,5 @@ class Replica:
             endless=self.source.endless,
             horizon_ns=None if self.horizon == NEVER else self.horizon,
             leaked_blocks=pool.total - pool.free - held,
+            plain=plain,
         )

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.engine import Run
+from sim.log import precedes
 from sim.request import State
 from sim.timeline import Timeline
 
@@ -49,7 +50,7 @@ class Gaps:
         self._owners: list[Ints] = []
         # segments whose first iteration comes behind prompts alone
         self.behind: NDArray[np.bool_] = np.zeros(n, dtype=np.bool_)
-        self.reach: Ints = timeline.last_step_ns.copy() if n else np.zeros(0, dtype=np.int64)
+        self.reach: Ints = timeline.last_length_ns.copy() if n else np.zeros(0, dtype=np.int64)
         if n and not run.static:
             self._after_prompts_alone()
             self._left_out()
@@ -81,7 +82,7 @@ class Gaps:
         if not len(after):
             return
         self.behind[after] = True
-        end = line.start_ns[after] + line.first_step_ns[after]
+        end = line.start_ns[after] + line.first_length_ns[after]
         stays = self.stays
         home = line.segment_of(stays.begin)
         block = np.searchsorted(after, home, side="right")
@@ -122,7 +123,7 @@ class Gaps:
         who, since, resumed = who[back], since[back], resumed[back]
         segment = line.segment_of(resumed)
         started = line.start_ns[line.segment_of(since)]
-        values = line.start_ns[segment] + line.first_step_ns[segment] - started
+        values = line.start_ns[segment] + line.first_length_ns[segment] - started
         self._list(values, np.ones(len(who), dtype=np.int64), who)
         np.subtract.at(self.first_weight, segment, 1)
 
@@ -166,7 +167,7 @@ class Gaps:
         if not count:
             return None
         line = self.timeline
-        first = line.first_step_ns
+        first = line.first_length_ns
         total = int((self.first_weight * first).sum())
         total += int((self.weight * (line.end_ns - line.start_ns - first)).sum())
         total += int((self.values * self.weights).sum())
@@ -195,7 +196,7 @@ class Gaps:
     def _order_statistics(self, ranks: list[int]) -> list[int]:
         line = self.timeline
         busy = np.flatnonzero(self.weight > 0)
-        first, last = line.first_step_ns[busy], line.last_step_ns[busy]
+        first, last = line.first_length_ns[busy], line.last_length_ns[busy]
         low = min(int(first.min(initial=1 << 62)), int(self.values.min(initial=1 << 62)))
         high = max(int(last.max(initial=0)), int(self.values.max(initial=0)))
         width = (high - low) // BINS + 1
@@ -211,7 +212,7 @@ class Gaps:
             weights = np.where(
                 piece.offset == 0, self.first_weight[piece.segment], self.weight[piece.segment]
             )
-            bins += np.bincount((piece.step_ns - low) // width, weights=weights, minlength=BINS)
+            bins += np.bincount((piece.length_ns - low) // width, weights=weights, minlength=BINS)
         total = np.cumsum(np.rint(bins).astype(np.int64))
         wanted = np.unique(np.searchsorted(total, ranks, side="right"))
         values, weights = self._inside(wanted, low, width, busy, a, b)
@@ -242,8 +243,8 @@ class Gaps:
             weight = np.where(
                 piece.offset == 0, self.first_weight[piece.segment], self.weight[piece.segment]
             )
-            keep = (chosen[(piece.step_ns - low) // width + 1] > 0) & (weight > 0)
-            values.append(piece.step_ns[keep])
+            keep = (chosen[(piece.length_ns - low) // width + 1] > 0) & (weight > 0)
+            values.append(piece.length_ns[keep])
             weights.append(weight[keep])
         return _joined(values), _joined(weights)
 
@@ -266,11 +267,11 @@ class Gaps:
             listed = joins <= high[at]
             listed[listed] &= self.behind[joins[listed]]
             at, joins = at[listed], joins[listed]
-            rest = np.where(line.count[joins] > 1, line.last_step_ns[joins], -1)
+            rest = np.where(line.count[joins] > 1, line.last_length_ns[joins], -1)
             np.maximum.at(out, stays.request[at], rest)
             low[at] = joins + 1
         reach = np.where(line.decodes > 0, self.reach, -1)
-        _range_maximum(reach, low, high, stays.request, out)
+        range_maximum(reach, low, high, stays.request, out)
         return out
 
     def _first_decode_segment(self) -> Ints:
@@ -280,7 +281,7 @@ class Gaps:
         return np.minimum.accumulate(index[::-1])[::-1]
 
 
-def _range_maximum(values: Ints, low: Ints, high: Ints, owner: Ints, out: Ints) -> None:
+def range_maximum(values: Ints, low: Ints, high: Ints, owner: Ints, out: Ints) -> None:
     """out[owner] = max(out[owner], max(values[low..high])): by powers of two, one level held."""
     length = high - low + 1
     rows = np.flatnonzero(length > 0)
@@ -323,7 +324,7 @@ def _stays(run: Run, iterations: int) -> Stays:
     # the k-th end of a request closes its k-th begin
     order_b = np.lexsort((begins_at, owner))
     end_owner = request[ends].astype(np.int64)
-    end_at = moves["iteration"][ends] - (to[ends] == State.PREEMPTED)
+    end_at = moves["iteration"][ends] - precedes(moves[ends])
     order_e = np.lexsort((end_at, end_owner))
     last = np.full(len(begins), iterations, dtype=np.int64)
     sorted_owner = owner[order_b]

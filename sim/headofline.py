@@ -43,7 +43,7 @@ class HeadOfLine:
         self.next_chunk = isinstance(policy, Chunked) and server.admit_needs == "next_chunk"
         moves = run.log.moves
         waits = np.ones(len(run.requests), dtype=np.bool_)
-        waits[moves["request"][moves["to"] == State.REJECTED]] = False
+        waits[moves["request"][moves["state"] == State.NEW]] = False
         self._arrivals = _column(run.requests.arrival_ns[waits])
         self._arriving = _column(np.flatnonzero(waits))
         self._arrived = 0

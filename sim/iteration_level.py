@@ -21,6 +21,7 @@ from sim.engine import (
     NEVER,
     PREEMPTED,
     PREFILL,
+    REJECTED,
     WAITING,
     InvariantError,
     Progress,
@@ -28,12 +29,14 @@ from sim.engine import (
     Run,
 )
 from sim.kv import pool_for
-from sim.log import PACK_CHUNK, PACK_MOVE, PACK_PAUSE, PACK_PHASE, PACK_SEGMENT
+from sim.leap import leap
+from sim.log import PACK_CHUNK, PACK_GAP, PACK_MOVE, PACK_PAUSE, PACK_PHASE, PACK_SEGMENT
 from sim.request import Reason, Request
 from sim.schedulers.chunked import ChunkedScheduler
 from sim.schedulers.iteration_level import IterationLevel
 from sim.schedulers.mixed import MixedScheduler
 from sim.schedulers.prefill_first import PrefillFirstScheduler
+from sim.schedulers.target import StepTarget
 from sim.settings import CHUNKED_BUDGET, Chunked, Mixed, PrefillFirst, Server
 from sim.source import Source
 from sim.steptime import StepTime
@@ -41,11 +44,9 @@ from sim.steptime import StepTime
 ADMISSION = attrgetter("admission")
 NOTHING, SLOTS = int(Limit.NOTHING_WAITING), int(Limit.SLOTS)
 ADMITTED, READMITTED = int(Reason.ADMITTED), int(Reason.READMITTED)
-PROMPT_DONE, LENGTH, KV_EXHAUSTED = (
-    int(Reason.PROMPT_DONE),
-    int(Reason.LENGTH),
-    int(Reason.KV_EXHAUSTED),
-)
+PROMPT_DONE, LENGTH = int(Reason.PROMPT_DONE), int(Reason.LENGTH)
+KV_EXHAUSTED, DISPLACED = int(Reason.KV_EXHAUSTED), int(Reason.DISPLACED)
+SWAPPED_IN, RESUMED = int(Reason.SWAPPED_IN), int(Reason.RESUMED)
 
 
 class IterationReplica(Replica):
@@ -63,14 +64,23 @@ class IterationReplica(Replica):
     ) -> None:
         if isinstance(policy, Chunked) and server.max_batched_tokens is None:
             server = replace(server, max_batched_tokens=CHUNKED_BUDGET)
-        super().__init__(source, curve, pool_for(server), server.slots, horizon_ns, progress)
-        self.server = server
+        super().__init__(source, curve, pool_for(server), server, horizon_ns, progress)
         self.policy = policy
         self.fast_forward = fast_forward
-        self.batch = Batch(server.slots, server.block_size, self.pool.grows)
+        hears = self.order if self.order.counts or self.order.reserves else None
+        self.batch = Batch(server.slots, server.block_size, self.pool.grows, hears)
         self.scheduler = _scheduler(policy, server, self)
+        if not self.patient:
+            self.scheduler.plain = False
+        self.plain = self.scheduler.plain
+        self.host = server.host
+        self.counts = self.order.counts
+        self.moved = 0
+        self.timed = server.host is not None or server.swap is not None
+        self.ahead = 0  # iterations between the one under way and the one being decided
+        self.moving = 0  # blocks swapped by decisions that started no iteration
         self.refuses = self.scheduler.refuses
-        self.strict = server.head_of_line == "strict"
+        self.strict = server.head_of_line == "strict" and self.plain
         self.depth = server.skip_depth
         self.calendar = Calendar()
         # the open segment; count 0 means that none is open
@@ -81,17 +91,23 @@ class IterationReplica(Replica):
         self.blocks = 0
         self.limit = NOTHING
         self.room = 0
+        self.host_ns = 0
+        self.gap = 0
+
+    def arrive(self, now: int) -> None:
+        if self.counts:
+            self.order.at(self.batch.steps)
+        super().arrive(now)
 
     def run(self) -> Run:
         """Simulate and return what happened."""
         self.execute()
-        held = 0
-        for request in self.batch.running:
-            if request in self.batch.prefills or not self.pool.grows:
-                held += request.blocks
-            else:
-                held += self.pool.blocks_for(self.batch.past(request))
-        return self.result(self.server, self.policy, held)
+        victims = self.scheduler.victims
+        holders = {request: victims.blocks(request) for request in self.batch.running}
+        for request in self.scheduler.retained:
+            holders[request] = request.blocks
+        held = self.pool.held(holders)
+        return self.result(self.server, self.policy, held, self.plain)
 
     def serve(self) -> Generator[simpy.Event, Any, None]:
         env, batch, pool, scheduler = self.env, self.batch, self.pool, self.scheduler
@@ -104,10 +120,12 @@ class IterationReplica(Replica):
         segments = self.record.segments
         fast, reactive = self.fast_forward, self.reactive
         now = 0
+        plain, patient, displaces = self.plain, self.patient, scheduler.displaces
+        swapped = scheduler.swapped.waiting
         while True:
-            if self.next_arrival <= now:
-                self.intake(now)
-            if not running and not waiting and not endless:
+            if self.next_arrival <= now or self.patience.next_ns <= now:
+                self.arrive(now)
+            if not running and not waiting and not endless and not swapped:
                 # idle: sleep to the next arrival
                 if self.next_arrival > horizon or self.next_arrival == NEVER:
                     return
@@ -117,12 +135,27 @@ class IterationReplica(Replica):
             need = ring[batch.steps % block_size]
             sure = True  # at the next boundary the same decision would be taken
             decision = None
-            if prefills or need + spare > pool.free or (free_slots and (waiting or endless)):
+            if (
+                prefills
+                or need + spare > pool.free
+                or (free_slots and (waiting or endless or swapped))
+                or (displaces and waiting)
+            ):
                 self.record.mark()
-                decision = scheduler.decide()
-                if decision.chunks or decision.preempted or decision.paused:
+                if displaces and waiting:
+                    self.displace(now)
+                decision = scheduler.decide(now)
+                if scheduler.dropped:
+                    scheduler.dropped = False
+                    self.flush(now)
+                if (
+                    decision.chunks
+                    or decision.preempted
+                    or decision.paused
+                    or decision.resumed
+                ):
                     self.change(decision, now)
-                    if decision.chunks or decision.paused:
+                    if decision.chunks or decision.paused or decision.resumed:
                         duration = self.compose(decision)
                         end = now + duration
                         if end > horizon:
@@ -134,7 +167,8 @@ class IterationReplica(Replica):
                         if len(segments) >= self.progress_at:
                             self.report(now)
                         continue
-                    if not running:
+                    if not batch.decodes:
+                        self.moving += decision.swapped
                         continue  # it only preempted: decide again
                     sure = False
                 elif self.count and self.limit != decision.limit:
@@ -143,6 +177,8 @@ class IterationReplica(Replica):
                         self.room = decision.room
                     else:
                         self.flush(now)
+                if (not plain and (prefills or (free_slots and (waiting or swapped)))) or (displaces and waiting and not self.order.steady):
+                    sure = False
                 limit, room = int(decision.limit), decision.room
             else:
                 pool.free -= need
@@ -157,8 +193,11 @@ class IterationReplica(Replica):
                 count = ends[0] - batch.steps
                 if grows and decodes * (1 + (count - 1) // block_size) > pool.free - spare:
                     count = self.until_shortage(count, decodes)
+            gap = 0
+            if self.timed:
+                gap, count = self.wait(decision, decodes, count, now)
             if count == 1:
-                duration = decode_ns(decodes, context)
+                duration = decode_ns(decodes, context) + gap
             else:
                 until = NEVER
                 if reactive or (
@@ -166,7 +205,19 @@ class IterationReplica(Replica):
                 ):
                     # one more in the queue could change them, or be refused and send the next
                     until = self.next_arrival - now
-                count, duration = advance_ns(decodes, context, decodes, count, until, horizon - now)
+                elif displaces or not patient or self.counts:
+                    # it may displace, or soon give up, or what it finds when it joins matters
+                    until = self.next_arrival - now
+                if not patient and self.patience.next_ns - now < until:
+                    until = self.patience.next_ns - now
+                if gap:
+                    count, duration = leap(
+                        self.curve, decodes, context, count, until, horizon - now, gap
+                    )
+                else:
+                    count, duration = advance_ns(
+                        decodes, context, decodes, count, until, horizon - now
+                    )
             end = now + duration
             if end > horizon:
                 self.flush(now)
@@ -176,8 +227,10 @@ class IterationReplica(Replica):
                 self.start, self.first, self.context = now, self.iterations + 1, context
                 self.blocks, self.limit = pool.total - pool.free, limit
                 self.room = room
+                self.gap = gap
             self.count += count
             self.iterations += count
+            scheduler.since_prefill += count
             yield timeout(duration)
             if count > 1:
                 self.take_blocks(count)
@@ -189,6 +242,34 @@ class IterationReplica(Replica):
                 self.finish(now)
                 if len(segments) >= self.progress_at:
                     self.report(now)
+            if self.timed and self.moved:
+                self.flush(now)  # its first iteration waited for more than the host
+
+    def wait(
+        self, decision: Decision | None, decodes: int, count: int, now: int
+    ) -> tuple[int, int]:
+        """What the device waits for before an iteration of decodes alone: (ns, how many of
+        *count* iterations wait for as long).
+        """
+        moved = self.moving + (decision.swapped if decision is not None else 0)
+        self.moving = 0
+        host = 0 if self.host is None else self.host.ns(decodes, decodes, 0)
+        gap = host
+        if moved:
+            step = self.curve.decode_ns(decodes, self.batch.context)
+            gap += self._moving_ns(moved, step)
+            count = 1
+        if self.count and (moved or self.gap != gap):
+            self.flush(now)
+        self.host_ns, self.moved = host, moved
+        return gap, count
+
+    def _moving_ns(self, blocks: int, step: int) -> int:
+        """What an iteration of *step* ns waits for while *blocks* are swapped."""
+        swap = self.server.swap
+        assert swap is not None
+        moving = swap.ns(blocks)
+        return max(0, moving - step) if swap.overlap else moving
 
     def undo(self, decision: Decision | None) -> None:
         """The iteration would end after the horizon: take back the decision that started it."""
@@ -197,9 +278,13 @@ class IterationReplica(Replica):
         pool, batch = self.pool, self.batch
         if pool.grows and not (decision and decision.all_paused):
             paused = set(decision.paused) if decision else set()
+            paused.update(decision.resumed if decision else ())
             for request in batch.running:
                 if request not in batch.prefills and request not in paused:
                     pool.free += batch.past(request) % pool.block_size == 0
+            for request in decision.resumed if decision else ():
+                if request not in batch.prefills:
+                    pool.free += request.blocks - pool.blocks_for(batch.past(request))
 
     # -- runs in which nothing changes ---------------------------------------------------------
 
@@ -221,7 +306,7 @@ class IterationReplica(Replica):
 
     def looks_past(self, waiting: int) -> bool:
         """Whether an arrival behind *waiting* others, who do not fit, would be looked at."""
-        return not self.strict and waiting <= self.depth + 1
+        return not self.strict and waiting <= self.depth
 
     def take_blocks(self, count: int) -> None:
         """Blocks that the decodes took in a run after its first iteration."""
@@ -268,12 +353,16 @@ class IterationReplica(Replica):
             self.limit,
             growth,
         )
+        if self.timed:
+            record.gaps += PACK_GAP(self.host_ns, self.gap, self.moved)
         self.count = 0
 
     def change(self, decision: Decision, now: int) -> None:
-        """Admissions and preemptions take effect."""
+        """Admissions, returns and preemptions take effect."""
         self.flush(now)
-        batch, record, iteration = self.batch, self.record, self.iterations + 1
+        batch, record, iteration = self.batch, self.record, self.iterations + 1 + self.ahead
+        for request in decision.resumed:
+            self._resume(request, now)
         for request in decision.admitted:
             batch.join(request)
             again = request.preemptions
@@ -283,33 +372,140 @@ class IterationReplica(Replica):
                 iteration,
                 request.known,
                 request.slot,
+                request.computed,
                 PREEMPTED if again else WAITING,
                 PREFILL,
                 READMITTED if again else ADMITTED,
                 0,
             )
             self.admitted += 1
+            if not self.patient:
+                self.patience.runs(request)
         for request in decision.preempted:
-            prefilling = request in batch.prefills
-            if not prefilling:
-                self.calendar.remove(self.end_of(request), request)
+            self._preempt(request, decision, now, KV_EXHAUSTED)
+
+    def _resume(self, request: Request, now: int) -> None:
+        """*request* goes on where it was, its KV entries having been kept."""
+        batch, state = self.batch, request.resumes
+        request.resumes = 0
+        batch.join(request)
+        swapped = self.server.swap is not None
+        if state == DECODE:
+            batch.start_decoding(request)
+            made = request.known - request.prompt_tokens
+            self.calendar.add(batch.steps + self.outputs[request.index] - made, request)
+        self.record.moves += PACK_MOVE(
+            request.index,
+            now,
+            self.iterations + 1 + self.ahead,
+            request.known,
+            request.slot,
+            request.computed,
+            PREEMPTED,
+            state,
+            SWAPPED_IN if swapped else RESUMED,
+            0,
+        )
+        self.admitted += 1
+        if not self.patient:
+            self.patience.runs(request)
+
+    def _preempt(self, request: Request, decision: Decision, now: int, reason: int) -> None:
+        """*request*, whose blocks have been given back unless they are retained, waits again."""
+        batch = self.batch
+        state = self.phase(request)
+        if request not in batch.prefills:
+            self.forget_end(request)
+        batch.leave(request)
+        ends = reason == KV_EXHAUSTED and self.server.preemption == "reject"
+        self.record.moves += PACK_MOVE(
+            request.index,
+            now,
+            self.iterations + 1 + self.ahead,
+            request.known,
+            request.slot,
+            request.computed,
+            state,
+            REJECTED if ends else PREEMPTED,
+            reason,
+            0,
+        )
+        self.admitted -= not ends
+        request.preemptions += 1
+        if ends:
+            request.blocks = 0
+            if not self.patient:
+                self.patience.forget(request)
+            self.source.gave_up(request.index, now, False)
+            self.look()
+            return
+        if not self.patient:
+            self.patience.waits(request)
+        scheduler = self.scheduler
+        if reason == DISPLACED and self.server.preemption == "retain":
+            request.resumes = state
+            scheduler.retained[request] = None
+            self.queue.back(request, now)
+            return
+        request.blocks = 0
+        moved = scheduler.swapped.take(request)
+        if moved:
+            decision.swapped += moved
+            request.resumes = state
+            return
+        request.highest = max(request.highest, request.computed)
+        request.computed = 0
+        self.queue.back(request, now)
+
+    def phase(self, request: Request) -> int:
+        """What a running *request* is doing."""
+        return PREFILL if request in self.batch.prefills else DECODE
+
+    def forget_end(self, request: Request) -> None:
+        """*request*, a decode, will not end when it was going to."""
+        self.calendar.remove(self.end_of(request), request)
+
+    def displace(self, now: int) -> None:
+        """Those who must give way to more urgent ones go before the pass."""
+        gone = self.scheduler.displaced(now)
+        if not gone:
+            return
+        self.flush(now)
+        decision = Decision()
+        victims = self.scheduler.victims
+        for request in gone:
+            if self.server.preemption != "retain":
+                entries, blocks = victims.entries(request), victims.blocks(request)
+                self.pool.give_back(request, entries, blocks)
+            self._preempt(request, decision, now, DISPLACED)
+        self.moving += decision.swapped
+
+    def has_token(self, request: Request) -> bool:
+        return request.known > request.prompt_tokens or (
+            request in self.batch.running and request not in self.batch.prefills
+        )
+
+    def give_up(self, request: Request, reason: Reason, now: int) -> None:
+        """*request* ends unfinished: out of the queue, or out of its slot."""
+        self.flush(now)
+        batch, scheduler = self.batch, self.scheduler
+        if request in batch.running:
+            state = self.phase(request)
+            if request not in batch.prefills:
+                self.forget_end(request)
             batch.leave(request)
-            record.moves += PACK_MOVE(
-                request.index,
-                now,
-                iteration,
-                request.known,
-                request.slot,
-                PREFILL if prefilling else DECODE,
-                PREEMPTED,
-                KV_EXHAUSTED,
-                0,
-            )
-            request.highest = max(request.highest, request.computed)
-            request.computed = request.blocks = 0
-            request.preemptions += 1
-            self.queue.push_front(request)
-            self.admitted -= 1
+            self.pool.release(request)
+            self.gave_up(request, now, state, reason)
+            return
+        if request in scheduler.swapped.waiting:
+            scheduler.swapped.remove(request)
+        else:
+            self.queue.remove(request)
+            if request in scheduler.retained:
+                del scheduler.retained[request]
+                self.pool.release(request)
+        self.admitted += 1
+        self.gave_up(request, now, PREEMPTED if request.preemptions else WAITING, reason)
 
     def compose(self, decision: Decision) -> int:
         """The shape of an iteration with prompts or pauses; its duration in ns."""
@@ -326,7 +522,20 @@ class IterationReplica(Replica):
             tokens += new
             past += new * request.computed
             squared += new * new
-        return self.curve.step_ns(decodes, context, len(decision.chunks), tokens, past, squared)
+        step = self.curve.step_ns(decodes, context, len(decision.chunks), tokens, past, squared)
+        return step + self._gap(decision, decodes, tokens, step) if self.timed else step
+
+    def _gap(self, decision: Decision, decodes: int, tokens: int, step: int) -> int:
+        """What the device waits for before an iteration with prompts, pauses or returns."""
+        self.moved = self.moving + decision.swapped
+        self.moving = 0
+        self.host_ns = 0
+        if self.host is not None:
+            joined = len(decision.admitted) + len(decision.resumed)
+            rows = decodes + len(decision.chunks)
+            self.host_ns = self.host.ns(rows, decodes + tokens, joined)
+        self.gap = self.host_ns + (self._moving_ns(self.moved, step) if self.moved else 0)
+        return self.gap
 
     def conclude(self, decision: Decision, now: int, end: int) -> None:
         """An iteration with prompts or pauses has ended: record it, and the tokens it made."""
@@ -362,6 +571,12 @@ class IterationReplica(Replica):
             decision.limit,
             -1,
         )
+        if self.timed:
+            record.gaps += PACK_GAP(self.host_ns, self.gap, self.moved)
+        if decision.chunks:
+            self.scheduler.since_prefill = 0
+        else:
+            self.scheduler.since_prefill += 1
         if decodes:  # else the counter stands, and nobody has to catch up
             batch.steps += 1
             batch.context += decodes
@@ -383,6 +598,8 @@ class IterationReplica(Replica):
     def emit(self, request: Request, now: int) -> None:
         """A completed prompt makes its token: decode on, or finish."""
         request.known = known = request.known + 1
+        if self.counts:
+            self.order.prompted(request)
         left = self.outputs[request.index] - (known - request.prompt_tokens)
         if left == 0:
             self.end(request, now, PREFILL)
@@ -395,6 +612,7 @@ class IterationReplica(Replica):
             self.iterations,
             known,
             request.slot,
+            request.computed,
             PREFILL,
             DECODE,
             PROMPT_DONE,
@@ -434,9 +652,12 @@ class IterationReplica(Replica):
 def _scheduler(
     policy: Mixed | PrefillFirst | Chunked, server: Server, replica: IterationReplica
 ) -> IterationLevel:
-    parts = (server, replica.queue, replica.batch, replica.pool)
-    if isinstance(policy, Mixed):
-        return MixedScheduler(*parts)
+    parts = (server, replica.queue, replica.batch, replica.pool, replica.order)
+    if isinstance(policy, Chunked):
+        target = None
+        if policy.target_step_s is not None:
+            target = StepTarget(replica.curve, policy.target_step_s)
+        return ChunkedScheduler(*parts, policy, target)
     if isinstance(policy, PrefillFirst):
         return PrefillFirstScheduler(*parts)
-    return ChunkedScheduler(*parts, policy.pass_order, policy.long_prefill_tokens)
+    return MixedScheduler(*parts, policy.prefill_every)

@@ -14,30 +14,49 @@ class Paged:
     ``free`` is the number of blocks nobody holds. A prefilling request's blocks are counted in
     ``request.blocks``; those of decodes follow from their length, so that the decodes of a whole
     batch grow by one subtraction (``sim.batch`` counts how many cross a block boundary).
+    ``kept`` blocks are left free by every admission (a watermark).
     """
 
     grows = True
+    caching = False
 
     def __init__(self, blocks: int | None, block_size: int) -> None:
         self.total = UNLIMITED if blocks is None else blocks
         self.block_size = block_size
         self.free = self.total
+        self.kept = 0
 
     def blocks_for(self, tokens: int) -> int:
         """Blocks that hold *tokens* entries."""
         return -(-tokens // self.block_size)
+
+    def most(self, request: Request) -> int:
+        """Blocks of *request* at its longest."""
+        return -(-(request.prompt_tokens + request.limit - 1) // self.block_size)
 
     @property
     def room(self) -> int:
         """The most blocks that one request could take now."""
         return self.free
 
+    def demand(self, request: Request, needed: int) -> int:
+        """Blocks that an admission needing *needed* entries takes from the free ones."""
+        return -(-needed // self.block_size)
+
+    def cached(self, request: Request) -> int:
+        """Tokens of *request* that need not be computed, were it admitted now."""
+        return 0
+
+    def fits(self, request: Request, needed: int) -> bool:
+        """Whether a request without blocks could be admitted, its *needed* entries having room."""
+        return self.demand(request, needed) + self.kept <= self.free
+
     def admit(self, request: Request, tokens: int, needed: int) -> bool:
         """Let a request without blocks write its first *tokens* entries, if *needed* have room.
 
         All or nothing: False changes nothing.
         """
-        if -(-needed // self.block_size) > self.free:
+        if -(-needed // self.block_size) + self.kept > self.free:
             return False
         request.blocks = blocks = -(-tokens // self.block_size)
         self.free -= blocks
@@ -47,19 +66,58 @@ class Paged:
         """Blocks that a prefilling request lacks to hold *tokens* entries."""
         return -(-tokens // self.block_size) - request.blocks
 
+    def scheduled(self, request: Request, entries: int) -> None:
+        """The first *entries* tokens of a prompt are, or are being, computed."""
+
+    def give_back(self, request: Request, entries: int, blocks: int) -> None:
+        """*blocks* of *request*, whose first *entries* tokens are scheduled, are free again."""
+        self.free += blocks
+        request.blocks = 0
+
     def release(self, request: Request) -> None:
-        """All blocks of *request* are free again."""
+        """All blocks of *request*, whose counts are up to date, are free again."""
         self.free += request.blocks
         request.blocks = 0
 
+    def held(self, blocks: dict[Request, int]) -> int:
+        """Blocks in use by requests that hold so many each."""
+        return sum(blocks.values())
+
 
 class Reserve(Paged):
-    """Room for prompt and longest answer, P+L-1 entries, taken whole at admission (Orca, §4.2)."""
+    """Room for prompt and longest answer, taken whole at admission (Orca, OSDI '22, §4.2):
+    P+L'-1 entries, L' being the limit, the next power of two, or what the model's context
+    (*longest* tokens) leaves: the three Orcas of the vLLM paper (SOSP '23, §6.1).
+    """
 
     grows = False
 
+    def __init__(
+        self,
+        blocks: int | None,
+        block_size: int,
+        reservation: str = "exact",
+        longest: int | None = None,
+    ) -> None:
+        super().__init__(blocks, block_size)
+        self.reservation = reservation
+        self.longest = UNLIMITED if longest is None else longest
+
+    def most(self, request: Request) -> int:
+        limit = request.limit
+        if self.reservation != "exact":
+            rest = max(self.longest - request.prompt_tokens, limit)
+            limit = rest if self.reservation == "max" else min(1 << (limit - 1).bit_length(), rest)
+        return -(-(request.prompt_tokens + limit - 1) // self.block_size)
+
+    def demand(self, request: Request, needed: int) -> int:
+        return self.most(request)
+
+    def fits(self, request: Request, needed: int) -> bool:
+        return self.most(request) <= self.room
+
     def admit(self, request: Request, tokens: int, needed: int) -> bool:
-        blocks = -(-(request.prompt_tokens + request.limit - 1) // self.block_size)
+        blocks = self.most(request)
         if blocks > self.room:
             return False
         request.blocks = blocks
@@ -69,12 +127,21 @@ class Reserve(Paged):
     def growth(self, request: Request, tokens: int) -> int:
         return 0
 
+    def give_back(self, request: Request, entries: int, blocks: int) -> None:
+        self.release(request)
+
 
 class Contiguous(Reserve):
     """The same reservation in one unbroken segment, the lowest address that has room."""
 
-    def __init__(self, blocks: int | None, block_size: int) -> None:
-        super().__init__(blocks, block_size)
+    def __init__(
+        self,
+        blocks: int | None,
+        block_size: int,
+        reservation: str = "exact",
+        longest: int | None = None,
+    ) -> None:
+        super().__init__(blocks, block_size, reservation, longest)
         self._holes: list[tuple[int, int]] = [(0, self.total)]
 
     @property
@@ -110,5 +177,16 @@ class Contiguous(Reserve):
 
 def pool_for(server: Server) -> Paged:
     """The KV memory that *server* declares."""
-    kinds = {"paged": Paged, "reserve": Reserve, "contiguous": Contiguous}
-    return kinds[server.kv](server.kv_blocks, server.block_size)
+    if server.prefix_caching:
+        from sim.prefix import PrefixCached
+
+        pool: Paged = PrefixCached(server.kv_blocks, server.block_size, server.displace)
+    elif server.kv == "paged":
+        pool = Paged(server.kv_blocks, server.block_size)
+    else:
+        kind = Reserve if server.kv == "reserve" else Contiguous
+        pool = kind(
+            server.kv_blocks, server.block_size, server.reservation, server.max_context_tokens
+        )
+    pool.kept = server.watermark_blocks
+    return pool

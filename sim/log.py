@@ -13,6 +13,8 @@ from struct import Struct
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.request import Reason
+
 SEGMENT = np.dtype(
     [
         ("start_ns", "i8"),
@@ -53,6 +55,7 @@ MOVE = np.dtype(
         ("iteration", "i8"),
         ("known", "i4"),
         ("slot", "i4"),
+        ("entries", "i4"),
         ("state", "i1"),
         ("to", "i1"),
         ("reason", "i1"),
@@ -60,24 +63,46 @@ MOVE = np.dtype(
     ]
 )
 """``time_ns`` and ``iteration``: tokens and ends carry the iteration that made them, admissions and
-preemptions the one they precede (refusals 0); ``known`` is prompt + generated tokens then."""
+preemptions the one they precede (refusals 0); ``known`` is prompt + generated tokens then,
+``slot`` the one that it holds or held (0: none), ``entries`` its KV entries: at an admission those
+it begins with (adopted, swapped in, retained), when it leaves a slot those it had."""
 
 PAUSE = np.dtype([("iteration", "i8"), ("request", "i8")])
+
+GAP = np.dtype([("host_ns", "i8"), ("gap_ns", "i8"), ("moved", "i8")])
+"""Beside each segment, where the host's work or swapping is modelled: ``host_ns`` of the host per
+iteration, ``gap_ns`` that the device waited for in the first iteration, ``moved`` blocks that were
+swapped for it. Under synchronous scheduling the gap of the others is ``host_ns``."""
 
 GROWTH = np.dtype("=u2")
 """Decodes that cross a block boundary; at most the slots, of which there are at most 65,535."""
 
 PACK_SEGMENT = Struct("<7q8i").pack
 PACK_CHUNK = Struct("<2q3i").pack
-PACK_MOVE = Struct("<3q2i4b").pack
+PACK_MOVE = Struct("<3q3i4b").pack
 PACK_PAUSE = Struct("<2q").pack
+DECIDED = np.dtype("i8")
+"""Beside each segment, under asynchronous scheduling: when its first iteration was decided."""
+
+PACK_GAP = Struct("<3q").pack
+PACK_DECIDED = Struct("<q").pack
 PACK_PHASE = Struct("=H").pack
 
 
 class Recorder:
     """Rows as they happen, appended to flat buffers; `cut` takes an undone decision back."""
 
-    __slots__ = ("_mark", "chunks", "growths", "moves", "pauses", "segments")
+    __slots__ = (
+        "_mark",
+        "chunks",
+        "decided",
+        "gaps",
+        "growths",
+        "moves",
+        "pauses",
+        "segments",
+        "strands",
+    )
 
     def __init__(self) -> None:
         self.segments = bytearray()
@@ -85,6 +110,9 @@ class Recorder:
         self.moves = bytearray()
         self.pauses = bytearray()
         self.growths = bytearray()
+        self.gaps = bytearray()
+        self.decided = bytearray()
+        self.strands = bytearray()
         self._mark = (0, 0, 0)
 
     def mark(self) -> None:
@@ -101,11 +129,13 @@ class Recorder:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """A finished run's record, as structured arrays (`SEGMENT`, `CHUNK`, `MOVE`, `PAUSE`).
+    """A finished run's record, as structured arrays (`SEGMENT`, `CHUNK`, `MOVE`, `PAUSE`,
+    `GAP`).
 
     ``growths`` has shape (rows, 1 + block_size): a phase, then the decodes that take a block in an
     iteration, by phase; the one after the segment's first has the phase named, and so on in turn.
-    Requests count from 0 here, slots and iterations from 1; slot 0 is none.
+    ``strands`` are rows computed for requests that had ended (iteration-level scheduling: only
+    asynchronous). Requests count from 0 here, slots and iterations from 1; slot 0 is none.
     """
 
     segments: NDArray[np.void]
@@ -113,6 +143,9 @@ class Log:
     moves: NDArray[np.void]
     pauses: NDArray[np.void]
     growths: NDArray[np.uint16]
+    gaps: NDArray[np.void]
+    decided: NDArray[np.int64]
+    strands: NDArray[np.void]
 
     @property
     def iterations(self) -> int:
@@ -132,4 +165,15 @@ def finished(recorder: Recorder, block_size: int) -> Log:
         moves,
         np.frombuffer(recorder.pauses, PAUSE),
         growths,
+        np.frombuffer(recorder.gaps, GAP),
+        np.frombuffer(recorder.decided, DECIDED),
+        np.frombuffer(recorder.strands, PAUSE),
     )
+
+
+def precedes(moves: NDArray[np.void]) -> NDArray[np.bool_]:
+    """Which of *moves* out of a slot carry the iteration that they precede: preemptions do."""
+    mask: NDArray[np.bool_] = np.isin(
+        moves["reason"], (int(Reason.KV_EXHAUSTED), int(Reason.DISPLACED))
+    )
+    return mask

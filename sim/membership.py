@@ -9,10 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.engine import Run
-from sim.request import State
+from sim.log import precedes
+from sim.request import Reason, State
 from sim.timeline import Timeline
 
 Ints = NDArray[np.int64]
+QUEUED = (int(State.WAITING), int(State.PREEMPTED))
+RUNNING = (int(State.PREFILL), int(State.DECODE))
 
 
 class Cell(IntEnum):
@@ -40,7 +43,8 @@ class Membership:
 class Residencies:
     """One row per time that a request held a slot: iterations from 1, both ends included.
 
-    ``prompt_done`` is the iteration that ended the prompt, or one past ``last`` when none did.
+    ``prompt_done`` is the iteration that ended the prompt, or one past ``last`` when none did;
+    ``ended`` the last that advanced it: static members hold their slots until their batch ends.
     """
 
     request: Ints
@@ -48,6 +52,7 @@ class Residencies:
     first: Ints
     prompt_done: Ints
     last: Ints
+    ended: Ints
 
 
 def residencies(run: Run, iterations: int) -> Residencies:
@@ -55,20 +60,28 @@ def residencies(run: Run, iterations: int) -> Residencies:
     moves = run.log.moves
     request, to = moves["request"].astype(np.int64), moves["to"]
     iteration = moves["iteration"].astype(np.int64)
-    began = to == State.PREFILL
-    kept = np.flatnonzero(moves["slot"] > 0)  # arrivals and refusals hold no slot
+    began = np.isin(moves["state"], QUEUED) & np.isin(to, RUNNING)
+    # arrivals and refusals hold no slot; a token in flight may come when its slot is given back
+    in_flight = (moves["state"] == State.PREEMPTED) & (moves["reason"] == Reason.PROMPT_DONE)
+    kept = np.flatnonzero((moves["slot"] > 0) | in_flight)
     kept = kept[np.argsort(request[kept], kind="stable")]  # by request, in order of time
     stay = np.cumsum(began[kept]) - 1  # a residency is an admission and what follows it
     rows = kept[began[kept]]
     last = np.full(len(rows), iterations, dtype=np.int64)
-    ends = np.isin(to[kept], (int(State.COMPLETED), int(State.PREEMPTED)))
-    preempted = to[kept] == State.PREEMPTED
-    last[stay[ends]] = iteration[kept[ends]] - preempted[ends]
+    ends = ~np.isin(to[kept], RUNNING) & ~in_flight[kept]
+    last[stay[ends]] = iteration[kept[ends]] - precedes(moves[kept])[ends]
     done = last + 1
-    prompts = (moves["state"][kept] == State.PREFILL) & ~preempted & ~began[kept]
+    prompts = (moves["state"][kept] == State.PREFILL) & np.isin(
+        moves["reason"][kept], (int(Reason.PROMPT_DONE), int(Reason.LENGTH))
+    )
+    prompts |= in_flight[kept]
     done[stay[prompts]] = iteration[kept[prompts]]
     first = iteration[rows]
+    resumed = to[rows] == State.DECODE  # its prompt was done before
+    done[resumed] = first[resumed] - 1
+    ended = last
     if run.static:
+        ended = np.minimum(last, first + run.requests.output_tokens[request[rows]] - 1)
         # a streamed member keeps its slot until its batch ends: that of the longest
         batches, member = np.unique(first, return_inverse=True)
         longest = np.zeros(len(batches), dtype=np.int64)
@@ -76,7 +89,8 @@ def residencies(run: Run, iterations: int) -> Residencies:
         last = longest[member]
     order = np.argsort(rows, kind="stable")
     slot = moves["slot"][rows].astype(np.int64)
-    return Residencies(request[rows][order], slot[order], first[order], done[order], last[order])
+    columns = (request[rows], slot, first, done, last, ended)
+    return Residencies(*(column[order] for column in columns))
 
 
 def membership(run: Run, timeline: Timeline, first: int, last: int) -> Membership:
@@ -92,7 +106,6 @@ def membership(run: Run, timeline: Timeline, first: int, last: int) -> Membershi
     alone = timeline.decodes[segments] == 0
     chunked = _within(run.log.chunks, first, last)
     paused = _within(run.log.pauses, first, last)
-    outputs = run.requests.output_tokens
     inside = (stays.last >= first) & (stays.first <= last)
     for row in np.flatnonzero(inside):
         who, slot = int(stays.request[row]), int(stays.slot[row]) - 1
@@ -102,14 +115,17 @@ def membership(run: Run, timeline: Timeline, first: int, last: int) -> Membershi
             if (who, at) in chunked:
                 kind = Cell.PREFILL
             elif run.static:
-                ended = at >= int(stays.first[row]) + int(outputs[who])
-                kind = Cell.STRANDED if ended else Cell.DECODE
+                kind = Cell.STRANDED if at > int(stays.ended[row]) else Cell.DECODE
             elif at <= done or alone[column] or (who, at) in paused:
                 kind = Cell.PAUSED
             else:
                 kind = Cell.DECODE
             request[slot, column] = who
             cell[slot, column] = kind
+    for who, at in _within(run.log.strands, first, last):
+        row = int(np.flatnonzero((stays.request == who) & (stays.last < at))[-1])
+        request[int(stays.slot[row]) - 1, at - first] = who
+        cell[int(stays.slot[row]) - 1, at - first] = Cell.STRANDED
     return Membership(first, request, cell)
 
 
@@ -125,7 +141,8 @@ def token_times(run: Run, timeline: Timeline) -> list[list[int]]:
     ends = timeline.end_of(np.arange(1, timeline.iterations + 1))
     out: list[list[int]] = [[] for _ in range(len(run.requests))]
     stays = residencies(run, timeline.iterations)
-    emits = set(zip(stays.request.tolist(), stays.prompt_done.tolist(), strict=True))
+    done = stays.prompt_done <= stays.last
+    emits = set(zip(stays.request[done].tolist(), stays.prompt_done[done].tolist(), strict=True))
     for column in range(whole.cell.shape[1]):
         for slot in range(run.slots):
             kind, who = whole.cell[slot, column], int(whole.request[slot, column])

@@ -1,150 +1,20 @@
-"""Every reported number, defined once: name, unit, meaning, and which way is better."""
+"""The summary of a run: every metric of the catalogue, a pure function of the log."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.boundaries import Boundaries
+from sim.analysis import Analysis
+from sim.catalogue import METRICS, NAMES, NS, QUANTILES, Metric, Value, is_unsure
 from sim.decision import Limit
-from sim.engine import Run
-from sim.gaps import Gaps
-from sim.outcomes import NONE, Outcomes, outcomes
+from sim.fairness import jain, shares
+from sim.outcomes import NONE, Outcomes
 from sim.request import State
+from sim.slo import TARGETS, Slo, Verdicts, verdicts
 from sim.timeline import Timeline
-
-Ints = NDArray[np.int64]
-Value = float | int | str | None
-NS = 1e9
-QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
-BEYOND = 10  # samples beyond a quantile below which it is marked
-
-
-def is_unsure(samples: int, level: float) -> bool:
-    """Whether fewer than ten of *samples* lie beyond the quantile at *level*."""
-    return samples * (100 - round(100 * level)) < 100 * BEYOND
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """One column of the summary. ``better`` is "higher", "lower" or "" (neither)."""
-
-    name: str
-    unit: str
-    meaning: str
-    better: str = ""
-
-
-METRICS: tuple[Metric, ...] = (
-    Metric(
-        "offered", "requests", "arrived by the horizon; an endless backlog: admitted or refused"
-    ),
-    Metric("completed", "requests", "delivered whole to their client", "higher"),
-    Metric("running", "requests", "in a slot when the run ended"),
-    Metric("waiting", "requests", "in the queue when the run ended, preempted ones too"),
-    Metric("rejected", "requests", "refused on arrival, with the reason", "lower"),
-    Metric("canceled", "requests", "given up by their client", "lower"),
-    Metric("timed_out", "requests", "given up after a time-out", "lower"),
-    Metric("iterations", "iterations", "forward passes executed"),
-    Metric("slot_iterations", "slot-iterations", "iterations × slots"),
-    Metric("useful_slot_iterations", "slot-iterations", "rows that advanced a request"),
-    Metric(
-        "stranded_slot_iterations",
-        "slot-iterations",
-        "held by requests that have all their tokens (static)",
-        "lower",
-    ),
-    Metric(
-        "paused_slot_iterations", "slot-iterations", "held by requests left out of the iteration"
-    ),
-    Metric("empty_slot_iterations", "slot-iterations", "held by nobody"),
-    Metric("idle_slot_iterations", "slot-iterations", "stranded + empty", "lower"),
-    Metric("idle_share", "1", "idle / all slot-iterations", "lower"),
-    Metric(
-        "recoverable_slot_iterations",
-        "slot-iterations",
-        "Σ min(idle, requests waiting after admission)",
-        "lower",
-    ),
-    Metric("prefill_tokens", "tokens", "prompt positions computed, padding included"),
-    Metric("prefill_tokens_useful", "tokens", "those neither padding nor recomputed"),
-    Metric("output_tokens", "tokens", "token events of all requests", "higher"),
-    Metric("completed_output_tokens", "tokens", "output tokens of completed requests", "higher"),
-    Metric("preemptions", "preemptions", "running requests sent back to the queue", "lower"),
-    Metric("kv_peak_blocks", "blocks", "most KV blocks in use in an iteration"),
-    Metric("window_s", "s", "first arrival to last token"),
-    Metric("busy_s", "s", "time in iterations"),
-    Metric("output_tokens_per_s", "tokens/s", "token events / window", "higher"),
-    Metric("requests_per_s", "requests/s", "completed / window", "higher"),
-    *(
-        Metric(f"{name}_{statistic}_s", "s", f"{statistic} of {meaning}", "lower")
-        for name, meaning in (
-            ("queue", "first admission − arrival"),
-            ("ttft", "delivery of the first token − arrival"),
-            ("tpot", "(last − first generated token) / (tokens − 1), per request"),
-            ("itl", "the gaps between generated tokens, every gap the same weight"),
-            ("e2e", "delivery of the last token − arrival"),
-            ("service", "delivery of the last token − first admission"),
-            ("normalized_latency", "E2E / output tokens"),
-        )
-        for statistic in ("mean", *QUANTILES)
-    ),
-    Metric("itl_max_s", "s", "the longest gap of any request", "lower"),
-    Metric("good", "requests", "completed within every declared SLO", "higher"),
-    Metric("goodput_per_s", "requests/s", "good / window", "higher"),
-    Metric("attainment", "1", "good / offered", "higher"),
-    Metric("outside_range_iterations", "iterations", "shapes beyond the measured curve", "lower"),
-    Metric(
-        "unsure_quantiles", "", "quantiles with fewer than ten samples beyond them, by column name"
-    ),
-)
-NAMES = tuple(metric.name for metric in METRICS)
-
-
-class Analysis:
-    """A run and what follows from it, each part computed once when first asked."""
-
-    def __init__(self, run: Run) -> None:
-        self.run = run
-        self.timeline = Timeline(run)
-        self.outcomes = outcomes(run, self.timeline)
-        self.gaps = Gaps(run, self.timeline)
-        self.boundaries = Boundaries(run, self.timeline)
-
-    def request_columns(self) -> dict[str, Ints | NDArray[np.float64]]:
-        """Per-request durations in ns (-1: none); `tpot_ns` is float, NaN where undefined."""
-        out = self.outcomes
-        tokens = out.output_tokens
-        done = out.last_token_ns != NONE
-        tpot = np.full(len(out), np.nan)
-        many = done & (tokens > 1)
-        tpot[many] = (out.last_token_ns - out.first_token_ns)[many] / (tokens[many] - 1)
-        return {
-            "queue_ns": _since(out.admitted_ns, out.arrival_ns),
-            "ttft_ns": _since(out.first_delivered_ns, out.arrival_ns),
-            "tpot_ns": tpot,
-            "e2e_ns": _since(out.delivered_ns, out.arrival_ns),
-            "service_ns": _since(out.delivered_ns, out.admitted_ns),
-            "itl_max_ns": self.gaps.longest_ns()[out.request],
-        }
-
-
-def _since(times: Ints, arrival: Ints) -> Ints:
-    return np.where(times == NONE, NONE, times - arrival)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slo:
-    """Targets in seconds, each met at equality; None: no target."""
-
-    ttft_s: float | None = None
-    tpot_s: float | None = None
-    e2e_s: float | None = None
 
 
 def summary(analysis: Analysis, slo: Slo | None = None) -> dict[str, Value]:
@@ -153,7 +23,7 @@ def summary(analysis: Analysis, slo: Slo | None = None) -> dict[str, Value]:
     rows = run.log.segments
     count = line.count
     state = out.state
-    completed = state == State.COMPLETED
+    completed = out.completed
     result: dict[str, Value] = dict.fromkeys(NAMES)
     result["offered"] = len(out)
     result["completed"] = int(completed.sum())
@@ -188,7 +58,7 @@ def summary(analysis: Analysis, slo: Slo | None = None) -> dict[str, Value]:
         result["window_s"] = window
         result["output_tokens_per_s"] = tokens / window
         result["requests_per_s"] = int(completed.sum()) / window
-    columns = analysis.request_columns()
+    columns = analysis.durations_ns
     unsure: list[str] = []
     e2e = columns["e2e_ns"]
     for name, values in (
@@ -202,24 +72,23 @@ def summary(analysis: Analysis, slo: Slo | None = None) -> dict[str, Value]:
         _describe(result, name, np.asarray(values), unsure)
     _describe_gaps(result, analysis, columns["itl_max_ns"], unsure)
     if slo is not None:
-        _judge(result, columns, completed, slo, window)
+        _judge(result, analysis, slo, window)
     result["outside_range_iterations"] = line.outside
     result["unsure_quantiles"] = " ".join(unsure)
+    _fairness(result, analysis)
+    _waste(result, analysis)
+    _memory(result, analysis)
     return result
 
 
 def _token_events(analysis: Analysis) -> tuple[int, int | None]:
     """(token events of the run, when the last of them happened)."""
-    run, line = analysis.run, analysis.timeline
-    moves = run.log.moves
-    emitted = (moves["state"] == State.PREFILL) & (
-        (moves["to"] == State.DECODE) | (moves["to"] == State.COMPLETED)
-    )
-    useful = run.log.segments["useful"] if run.static else line.decodes
+    run, line, moves = analysis.run, analysis.timeline, analysis.moves
+    useful = run.log.segments["useful"] if run.static else line.token_decodes
     decoding = line.decodes > 0
-    tokens = int(emitted.sum()) + int((useful * line.count)[decoding].sum())
+    tokens = len(moves.prompts) + int((useful * line.count)[decoding].sum())
     ends = [int(line.end_ns[decoding & (useful > 0)].max(initial=-1))]
-    ends.append(int(moves["time_ns"][emitted].max(initial=-1)))
+    ends.append(int(moves.time_ns[moves.prompts].max(initial=-1)))
     return tokens, max(ends) if max(ends) >= 0 else None
 
 
@@ -257,24 +126,89 @@ def _describe_gaps(
     result["itl_max_s"] = int(longest.max()) / NS
 
 
-def _judge(
-    result: dict[str, Value],
-    columns: Mapping[str, NDArray[Any]],
-    completed: NDArray[np.bool_],
-    slo: Slo,
-    window: float | None,
-) -> None:
-    """Goodput and attainment: every target met (≤), over offered requests."""
-    good = completed.copy()
-    for name in ("ttft", "tpot", "e2e"):
-        target = getattr(slo, f"{name}_s")
-        if target is not None:
-            values = columns[f"{name}_ns"]
-            # a target that does not apply (TPOT of one token) passes
-            good &= ~(values.astype(np.float64) > float(Decimal(repr(target)) * 10**9))
-    result["good"] = int(good.sum())
-    result["attainment"] = int(good.sum()) / len(good) if len(good) else None
-    result["goodput_per_s"] = int(good.sum()) / window if window else None
+def _judge(result: dict[str, Value], analysis: Analysis, slo: Slo, window: float | None) -> None:
+    """Goodput and attainment: every declared target met (≤), of offered requests that have one."""
+    judged = judge(analysis, slo)
+    everybody = int(judged.judged.sum())
+    if not everybody:
+        return
+    good = int(judged.good.sum())
+    result["good"] = good
+    result["attainment"] = good / everybody
+    result["goodput_per_s"] = good / window if window else None
+    completed = judged.judged & analysis.outcomes.completed
+    result["attainment_completed"] = _share(good, int(completed.sum()))
+    for target in TARGETS:
+        met, has = int(judged.met[target].sum()), int(judged.has[target].sum())
+        result[f"attainment_{target}"] = _share(met, has)
+
+
+def judge(analysis: Analysis, slo: Slo) -> Verdicts:
+    """Who met which of the targets."""
+    durations = {name: analysis.durations_ns[f"{name}_ns"] for name in TARGETS}
+    out = analysis.outcomes
+    return verdicts(slo, durations, out.completed, analysis.priorities, analysis.tenants)
+
+
+def _share(part: float, whole: float | None) -> float | None:
+    return part / whole if whole else None
+
+
+def _fairness(result: dict[str, Value], analysis: Analysis) -> None:
+    """Waiting, bypasses and service."""
+    out, tenants = analysis.outcomes, analysis.tenants
+    queued = ~out.refused
+    if queued.any():
+        bypassed = analysis.bypassed[queued]
+        result["queue_max_s"] = int(analysis.waited_ns.max()) / NS
+        result["bypassed_max"] = int(bypassed.max())
+        result["bypassed_mean"] = float(bypassed.mean())
+    result["preemptions_max"] = int(out.preemptions.max(initial=0))
+    if tenants is not None and len(tenants) > 1:
+        result["jain_service"] = jain(shares(analysis.run, analysis.service, tenants))
+
+
+def _waste(result: dict[str, Value], analysis: Analysis) -> None:
+    """Tokens computed again or for nothing, blocks moved, waits for them and for the host."""
+    run, line = analysis.run, analysis.timeline
+    lost = int(run.log.chunks["tokens"].sum() - run.log.chunks["useful"].sum())
+    result["padded_tokens"] = lost if run.static else 0
+    result["recomputed_tokens"] = 0 if run.static else lost
+    result["cached_tokens"] = cached = int(analysis.cached_tokens.sum())
+    if run.server.prefix_caching and not run.static:
+        result["cache_hit_share"] = _share(cached, int(analysis.asked_tokens.sum()))
+    result["swapped_blocks"] = int(run.log.gaps["moved"].sum())
+    result["host_s"] = int((line.host_ns * line.count).sum()) / NS
+    waited, moving = _gaps(line)
+    busy = int((line.end_ns - line.start_ns).sum())
+    result["host_wait_s"] = waited / NS
+    result["host_wait_share"] = _share(waited, busy)
+    result["swap_wait_s"] = moving / NS
+
+
+def _gaps(line: Timeline) -> tuple[int, int]:
+    """What the device waited for the host and for blocks to be moved, in ns."""
+    if not line.timed:
+        return 0, 0
+    if line.asynchronous:  # where blocks are never swapped
+        return sum(int(piece.gap_ns.sum()) for piece in line.pieces()), 0
+    return int((line.host_ns * line.count).sum()), int((line.first_gap_ns - line.host_ns).sum())
+
+
+def _memory(result: dict[str, Value], analysis: Analysis) -> None:
+    """How much of the KV memory was in use, and for what."""
+    kv, iterations = analysis.kv, analysis.timeline.iterations
+    server = analysis.run.server
+    entries, blocks = kv.entry_iterations, kv.block_iterations
+    if server.kv_blocks is not None:
+        result["kv_used_share"] = _share(blocks, iterations * server.kv_blocks)
+    if entries is not None:
+        share = _share(entries, blocks * server.block_size)
+        result["kv_internal_waste_share"] = None if share is None else 1 - share
+        if server.kv_blocks is not None:
+            held = iterations * server.kv_blocks * server.block_size
+            result["kv_effective_share"] = _share(entries, held)
+    result["kv_external_fragmentation"] = kv.external_fragmentation
 
 
 def stopped_by(analysis: Analysis) -> dict[str, int]:
@@ -283,4 +217,14 @@ def stopped_by(analysis: Analysis) -> dict[str, int]:
     return {limit.name.lower(): int(total[limit]) for limit in Limit}
 
 
-__all__ = ["METRICS", "NAMES", "Analysis", "Metric", "Outcomes", "Slo", "stopped_by", "summary"]
+__all__ = [
+    "METRICS",
+    "NAMES",
+    "Analysis",
+    "Metric",
+    "Outcomes",
+    "Slo",
+    "judge",
+    "stopped_by",
+    "summary",
+]

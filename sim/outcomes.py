@@ -6,25 +6,30 @@ Arrival is the intended arrival; times are recorded, never composed of parts.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim.engine import Run
+from sim.moves import Moves
 from sim.request import Reason, State
 from sim.timeline import Timeline
 
 Ints = NDArray[np.int64]
 NONE = -1
+ENDS = (State.COMPLETED, State.REJECTED, State.CANCELED, State.TIMED_OUT)
+REFUSALS = (Reason.EXCEEDS_KV_CACHE, Reason.EXCEEDS_TOKEN_BUDGET, Reason.EXCEEDS_CONTEXT)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Outcomes:
     """One element per offered request, in order of arrival.
 
     ``request`` numbers them from 0 in the run's trace. ``first_token_ns`` and ``last_token_ns``
     are generation times, ``first_delivered_ns`` and ``delivered_ns`` the client's. ``state`` and
-    ``reason`` hold `sim.request` codes. ``first_iteration`` emitted the first token.
+    ``reason`` hold `sim.request` codes. ``first_iteration`` emitted the first token. A request that
+    is over ended at ``ended_ns``, after ``ended_iteration`` iterations of the run.
     """
 
     request: Ints
@@ -40,30 +45,59 @@ class Outcomes:
     state: Ints
     reason: Ints
     first_iteration: Ints
+    ended_ns: Ints
+    ended_iteration: Ints
 
     def __len__(self) -> int:
         return len(self.request)
 
+    @cached_property
+    def completed(self) -> NDArray[np.bool_]:
+        """Who was delivered whole."""
+        mask: NDArray[np.bool_] = self.state == State.COMPLETED
+        return mask
 
-def outcomes(run: Run, timeline: Timeline) -> Outcomes:
+    @cached_property
+    def refused(self) -> NDArray[np.bool_]:
+        """Who was rejected on arrival, and never queued."""
+        table = np.zeros(len(Reason), dtype=np.bool_)
+        table[list(map(int, REFUSALS))] = True
+        return table[self.reason]
+
+
+def outcomes(run: Run, timeline: Timeline, moves: Moves) -> Outcomes:
     """The outcome of every offered request of *run*."""
-    moves = run.log.moves
     trace = run.requests
     n = len(trace)
-    request = moves["request"]
-    state, to, time = moves["state"], moves["to"], moves["time_ns"]
+    request = moves.request
 
-    def first(mask: NDArray[np.bool_], values: NDArray[np.int64]) -> Ints:
+    def first(rows: Ints, values: Ints) -> Ints:
         out = np.full(n, NONE, dtype=np.int64)
-        rows = np.flatnonzero(mask)[::-1]  # the earliest is written last
+        rows = rows[::-1]  # the earliest is written last
         out[request[rows]] = values[rows]
         return out
 
-    emitted = (state == State.PREFILL) & ((to == State.DECODE) | (to == State.COMPLETED))
-    admitted = first((state == State.WAITING) & (to == State.PREFILL), time)
-    first_token = first(emitted, time)
-    first_iteration = first(emitted, moves["iteration"])
-    delivered = first(to == State.COMPLETED, time)
+    joins = moves.joins
+    admitted = first(joins[moves.state[joins] == State.WAITING], moves.time_ns)
+    first_token = first(moves.prompts, moves.time_ns)
+    first_iteration = first(moves.prompts, moves.iteration)
+
+    last = np.full(n, NONE, dtype=np.int64)
+    last[request] = np.arange(len(moves))  # moves of one request are in order
+    moved = last != NONE
+    final_state = np.full(n, int(State.WAITING), dtype=np.int64)
+    final_reason = np.full(n, int(Reason.ARRIVED), dtype=np.int64)
+    final_state[moved] = moves.to[last[moved]]
+    final_reason[moved] = moves.reason[last[moved]]
+    ended = np.full(n, NONE, dtype=np.int64)
+    ended_iteration = ended.copy()
+    over = np.flatnonzero(np.isin(final_state, list(map(int, ENDS))))
+    ended[over] = moves.time_ns[last[over]]
+    ended_iteration[over] = moves.iteration[last[over]]
+    # preempted to be rejected: the iteration is the one that it was taken out of
+    ended_iteration[over[final_reason[over] == Reason.KV_EXHAUSTED]] -= 1
+    delivered = np.where(final_state == State.COMPLETED, ended, NONE)
+
     if run.streamed:
         last_token, first_delivered = delivered.copy(), first_token.copy()
     else:
@@ -73,11 +107,7 @@ def outcomes(run: Run, timeline: Timeline) -> Outcomes:
         # a member whose batch was cut by the horizon made only what was executed of its batch
         last_token[made] = timeline.end_of(iteration[made])
         first_delivered = delivered.copy()
-    final_state = np.full(n, int(State.WAITING), dtype=np.int64)
-    final_reason = np.full(n, int(Reason.ARRIVED), dtype=np.int64)
-    final_state[request] = to  # moves of one request are in order: the last one stays
-    final_reason[request] = moves["reason"]
-    preempted = np.bincount(request[to == State.PREEMPTED], minlength=n).astype(np.int64)
+    preempted = np.flatnonzero((moves.to == State.PREEMPTED) & (moves.state != State.PREEMPTED))
     keep = np.flatnonzero(run.offered)
     columns = (
         trace.arrival_ns,
@@ -88,9 +118,18 @@ def outcomes(run: Run, timeline: Timeline) -> Outcomes:
         last_token,
         first_delivered,
         delivered,
-        preempted,
+        np.bincount(request[preempted], minlength=n),
         final_state,
         final_reason,
         first_iteration,
+        ended,
+        ended_iteration,
     )
-    return Outcomes(keep, *(np.asarray(column)[keep] for column in columns))
+    everybody = len(keep) == n
+    return Outcomes(
+        keep,
+        *(
+            np.asarray(column if everybody else column[keep]).astype(np.int64, copy=False)
+            for column in columns
+        ),
+    )

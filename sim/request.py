@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from enum import IntEnum
+from typing import Any
 
 
 class State(IntEnum):
@@ -32,6 +34,13 @@ class Reason(IntEnum):
     EXCEEDS_TOKEN_BUDGET = 7
     EXCEEDS_CONTEXT = 8
     BATCH_ENDED = 9
+    DISPLACED = 10
+    SWAPPED_IN = 11
+    RESUMED = 12
+    HOPELESS = 13
+    CANCELED = 14
+    TTFT_TIMEOUT = 15
+    TIMEOUT = 16
 
     @property
     def text(self) -> str:
@@ -39,21 +48,42 @@ class Reason(IntEnum):
         return self.name.lower()
 
 
-MOVES: dict[tuple[State, Reason], State] = {
-    (State.NEW, Reason.ARRIVED): State.WAITING,
-    (State.NEW, Reason.EXCEEDS_KV_CACHE): State.REJECTED,
-    (State.NEW, Reason.EXCEEDS_TOKEN_BUDGET): State.REJECTED,
-    (State.NEW, Reason.EXCEEDS_CONTEXT): State.REJECTED,
-    (State.WAITING, Reason.ADMITTED): State.PREFILL,
-    (State.PREEMPTED, Reason.READMITTED): State.PREFILL,
-    (State.PREFILL, Reason.PROMPT_DONE): State.DECODE,
-    (State.PREFILL, Reason.LENGTH): State.COMPLETED,
-    (State.PREFILL, Reason.KV_EXHAUSTED): State.PREEMPTED,
-    (State.DECODE, Reason.LENGTH): State.COMPLETED,
-    (State.DECODE, Reason.BATCH_ENDED): State.COMPLETED,
-    (State.DECODE, Reason.KV_EXHAUSTED): State.PREEMPTED,
+_BEGINNINGS = {
+    Reason.ARRIVED: State.WAITING,
+    Reason.EXCEEDS_KV_CACHE: State.REJECTED,
+    Reason.EXCEEDS_TOKEN_BUDGET: State.REJECTED,
+    Reason.EXCEEDS_CONTEXT: State.REJECTED,
 }
-"""Every legal move; `tests/test_laws.py` holds every run to it."""
+_GIVEN_UP = {
+    Reason.CANCELED: State.CANCELED,
+    Reason.TTFT_TIMEOUT: State.TIMED_OUT,
+    Reason.TIMEOUT: State.TIMED_OUT,
+}
+_QUEUED = (State.WAITING, State.PREEMPTED)
+_RUNNING = (State.PREFILL, State.DECODE)
+
+MOVES: frozenset[tuple[State, Reason, State]] = frozenset(
+    [
+        *((State.NEW, why, to) for why, to in _BEGINNINGS.items()),
+        (State.WAITING, Reason.ADMITTED, State.PREFILL),
+        (State.PREEMPTED, Reason.READMITTED, State.PREFILL),
+        *((State.PREEMPTED, Reason.SWAPPED_IN, to) for to in _RUNNING),
+        *((State.PREEMPTED, Reason.RESUMED, to) for to in _RUNNING),
+        (State.PREFILL, Reason.PROMPT_DONE, State.DECODE),
+        (State.PREFILL, Reason.LENGTH, State.COMPLETED),
+        (State.DECODE, Reason.LENGTH, State.COMPLETED),
+        (State.DECODE, Reason.BATCH_ENDED, State.COMPLETED),
+        *((state, Reason.KV_EXHAUSTED, State.PREEMPTED) for state in _RUNNING),
+        *((state, Reason.KV_EXHAUSTED, State.REJECTED) for state in _RUNNING),
+        *((state, Reason.DISPLACED, State.PREEMPTED) for state in _RUNNING),
+        *((state, Reason.HOPELESS, State.REJECTED) for state in _QUEUED),
+        *((s, why, to) for s in (*_QUEUED, *_RUNNING) for why, to in _GIVEN_UP.items()),
+        # asynchronous scheduling: a token in flight when its request was preempted
+        (State.PREEMPTED, Reason.PROMPT_DONE, State.PREEMPTED),
+        (State.PREEMPTED, Reason.LENGTH, State.COMPLETED),
+    ]
+)
+"""Every legal move (from, reason, to); `tests/sim/test_laws.py` holds every run to it."""
 
 
 class SealedLengthError(RuntimeError):
@@ -67,6 +97,9 @@ class Request:
     ``computed`` of them have their KV entries; while a request decodes, the batch keeps that count
     for all decodes at once (``sim.batch``), and ``computed`` is refreshed when it leaves. Positions
     below ``highest`` have been computed before: computing them again is no useful work.
+    ``resumes`` is the state that a preempted request goes on in because its KV entries were kept
+    (retained, or swapped out), 0 when it starts over. ``passed`` counts the requests that were
+    admitted past it. ``shared`` holds the blocks that a prefix cache knows (`sim.prefix`).
     """
 
     __slots__ = (
@@ -74,53 +107,55 @@ class Request:
         "arrival_ns",
         "blocks",
         "computed",
-        "deadline_ns",
         "highest",
         "index",
         "known",
         "lag",
         "limit",
+        "passed",
         "position",
-        "predicted_output_tokens",
         "preemptions",
-        "priority",
         "prompt_tokens",
+        "resumes",
+        "shared",
         "slot",
         "start",
-        "tenant",
     )
 
-    # set by the batch while the request holds a slot
+    # set by the batch or the memory while the request holds a slot
     admission: int
     lag: int
     position: int
+    shared: list[Any]
     slot: int
     start: int
 
-    def __init__(
-        self,
-        index: int,
-        arrival_ns: int,
-        prompt_tokens: int,
-        limit: int,
-        priority: int = 0,
-        tenant: int = 0,
-        deadline_ns: int | None = None,
-        predicted_output_tokens: int | None = None,
-    ) -> None:
+    # what a request may say of itself: `Described` ones do
+    priority: int = 0
+    tenant: Hashable = None
+    deadline_ns: int | None = None
+    predicted_output_tokens: int | None = None
+    prefix_group: Hashable = None
+    prefix_tokens: int = 0
+    hash_ids: tuple[int, ...] | None = None
+    hash_tokens: int = 0
+    cancel_ns: int | None = None
+    cancel_after_tokens: int | None = None
+    ttft_timeout_ns: int | None = None
+    timeout_ns: int | None = None
+
+    def __init__(self, index: int, arrival_ns: int, prompt_tokens: int, limit: int) -> None:
         self.index = index
         self.arrival_ns = arrival_ns
         self.prompt_tokens = prompt_tokens
         self.limit = limit
-        self.priority = priority
-        self.tenant = tenant
-        self.deadline_ns = deadline_ns
-        self.predicted_output_tokens = predicted_output_tokens
         self.known = prompt_tokens
         self.computed = 0
         self.highest = 0
         self.blocks = 0
         self.preemptions = 0
+        self.resumes = 0
+        self.passed = 0
 
     @property
     def output_tokens(self) -> int:
@@ -137,3 +172,32 @@ class Request:
 
     def __repr__(self) -> str:
         return f"Request({self.index + 1}, P={self.prompt_tokens}, L={self.limit})"
+
+
+class Described(Request):
+    """A request that says more of itself, by the names of `ATTRIBUTES`."""
+
+    def __init__(
+        self, index: int, arrival_ns: int, prompt_tokens: int, limit: int, **more: Any
+    ) -> None:
+        super().__init__(index, arrival_ns, prompt_tokens, limit)
+        for name, value in more.items():
+            if value is not None:
+                setattr(self, name, value)
+
+
+ATTRIBUTES = (
+    "priority",
+    "tenant",
+    "deadline_ns",
+    "predicted_output_tokens",
+    "prefix_group",
+    "prefix_tokens",
+    "hash_ids",
+    "hash_tokens",
+    "cancel_ns",
+    "cancel_after_tokens",
+    "ttft_timeout_ns",
+    "timeout_ns",
+)
+"""What a `Described` request may say, by the name of its column in `sim.trace`."""

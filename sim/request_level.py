@@ -7,7 +7,7 @@ that have finished stay in the computation, in their slots and in KV memory unti
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import simpy
@@ -15,24 +15,58 @@ import simpy
 from sim.decision import Limit
 from sim.engine import DECODE, NEVER, PREFILL, WAITING, Progress, Replica, Run
 from sim.kv import Paged
-from sim.log import PACK_CHUNK, PACK_SEGMENT
+from sim.leap import leap
+from sim.log import PACK_CHUNK, PACK_GAP, PACK_SEGMENT
 from sim.request import Reason, Request
 from sim.settings import Server, Static
 from sim.source import Source
 from sim.steptime import StepTime
 
-# start, end, first iteration, context, count, decodes, chunks, useful, stranded
-_Row = tuple[int, int, int, int, int, int, int, int, int]
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A segment of the running batch, not yet recorded."""
+
+    start: int
+    end: int
+    first: int
+    context: int
+    count: int
+    decodes: int
+    chunks: int
+    useful: int
+    stranded: int
+    host: int
+    admitted: int
+    limit: Limit
+
+    def goes_on(self, other: _Row) -> bool:
+        """Whether *other* only adds time to it."""
+        mine = (self.decodes, self.useful, self.stranded, self.admitted, self.limit)
+        theirs = (other.decodes, other.useful, other.stranded, other.admitted, other.limit)
+        return mine == theirs and not self.chunks and not other.chunks
 
 
 @dataclass(slots=True)
 class _Launched:
-    """A batch on its way: its members in order, with their true output lengths."""
+    """A batch on its way: its members in order, how many tokens each will have, and has."""
 
     members: list[Request]
     outputs: list[int]
     blocks: int
-    ended: int = 0  # members that have all their tokens
+    tokens: int = 0
+    decoding: set[Request] = field(default_factory=set)
+    gone: set[Request] = field(default_factory=set)  # answered, or given up by their clients
+
+    @property
+    def ended(self) -> int:
+        """Members that have all their tokens, or were given up."""
+        return sum(output <= self.tokens for output in self.outputs) if self.tokens else 0
+
+    @property
+    def over(self) -> bool:
+        """Whether nobody is left to compute for."""
+        return max(self.outputs) <= self.tokens
 
 
 class StaticReplica(Replica):
@@ -49,13 +83,15 @@ class StaticReplica(Replica):
         progress: Progress | None = None,
     ) -> None:
         pool = Paged(server.kv_blocks, server.block_size)
-        super().__init__(source, curve, pool, server.slots, horizon_ns, progress)
-        self.server = server
+        super().__init__(source, curve, pool, server, horizon_ns, progress)
         self.policy = policy
         self.longest_context = server.max_context_tokens
         self.fast_forward = fast_forward
         self.refuses = self._refuses
         self.rows: list[_Row] = []  # segments of the running batch, not yet recorded
+        self.batch: _Launched | None = None
+        self.host = server.host
+        self.streams = policy.delivery == "streamed"
 
     def _refuses(self, request: Request) -> Reason | None:
         if self.pool.blocks_for(request.prompt_tokens + request.limit - 1) > self.pool.total:
@@ -69,19 +105,20 @@ class StaticReplica(Replica):
         """Simulate and return what happened."""
         self.running = 0
         self.execute()
-        return self.result(self.server, self.policy, self.running)
+        return self.result(self.server, self.policy, self.running, True)
 
     def serve(self) -> Generator[simpy.Event, Any, None]:
         env, queue = self.env, self.queue
         while True:
             now = int(env.now)
-            self.intake(now)
+            self.arrive(now)
             wake = now
             if queue.at(0) is None:
                 wake = self.next_arrival
             else:
                 members = self._fitting_prefix()
                 wake = self._launch_time(members, now)
+                wake = min(wake, max(self.patience.next_ns, now + 1))
                 if wake == now:
                     done = yield from self._batch(members, now)
                     if not done:
@@ -144,140 +181,177 @@ class StaticReplica(Replica):
         longest = max(r.prompt_tokens for r in members)
         prompts = [longest if padded else r.prompt_tokens for r in members]
         squared = sum(p * p for p in prompts)
-        duration = self.curve.step_ns(0, 0, n, sum(prompts), 0, squared)
+        host = 0 if self.host is None else self.host.ns(n, sum(prompts), n)
+        duration = host + self.curve.step_ns(0, 0, n, sum(prompts), 0, squared)
         if now + duration > self.horizon:
             return False
-        batch = _Launched(members, outputs, self._blocks(members))
+        self.batch = batch = _Launched(members, outputs, self._blocks(members))
         self.pool.free -= batch.blocks
         self.running = batch.blocks
-        self.iterations += 1
         for slot, request in enumerate(members, start=1):
             self.queue.take(0)
             request.slot = slot
+            self.iterations += slot == 1
             self.move(request, now, WAITING, PREFILL, Reason.ADMITTED)
             useful = request.prompt_tokens
             row = (self.iterations, 0, request.index, prompts[slot - 1], useful)
             self.record.chunks += PACK_CHUNK(*row)
         self.admitted += n
         self.rows = []
+        self._row(now, now + duration, 1, 0, 0, n, host)
         yield self.env.timeout(duration)
-        end = now + duration
-        self._row(now, end, 1, 0, 0, n, batch)
-        self._emit_first(batch, end)
-        done = yield from self._decode(batch, prompts, end)
+        self._emit_first(batch, now + duration)
+        done = yield from self._decode(batch, prompts, now + duration)
         self._close(batch)
         if done:
             self.pool.free += batch.blocks
             self.running = 0
+            self.batch = None
         return done
 
     def _decode(
         self, batch: _Launched, prompts: list[int], now: int
     ) -> Generator[simpy.Event, Any, bool]:
         """All decode iterations; a new segment wherever members get their last token."""
-        compact = self.policy.compact
-        rows = list(zip(prompts, batch.outputs, strict=True))
-        tokens = 1  # every row has that many
-        for until_tokens in sorted(set(batch.outputs)):
-            if until_tokens == 1:
-                continue
-            if compact:
-                rows = [row for row in rows if row[1] > tokens]
-            while tokens < until_tokens:
-                context = sum(p for p, _ in rows) + len(rows) * (tokens - 1)
-                count = until_tokens - tokens if self.fast_forward else 1
-                until = self.next_arrival - now if self.reactive else NEVER
-                ends, duration = self.curve.advance_ns(
-                    len(rows), context, len(rows), count, until, self.horizon - now
-                )
-                if now + duration > self.horizon:
-                    return False
-                yield self.env.timeout(duration)
-                self._row(now, now + duration, ends, len(rows), context, 0, batch)
-                self.iterations += ends
-                now += duration
-                tokens += ends
-                if tokens < until_tokens:
-                    self._take_in(now)
-            self._finish(batch, tokens, now)
-            self._take_in(now)
+        while not batch.over:
+            rows = [
+                prompt
+                for prompt, output in zip(prompts, batch.outputs, strict=True)
+                if output > batch.tokens or not self.policy.compact
+            ]
+            n, context = len(rows), sum(rows) + len(rows) * (batch.tokens - 1)
+            count = min(o for o in batch.outputs if o > batch.tokens) - batch.tokens
+            until = NEVER
+            if self.reactive or not self.patient:
+                until = min(self.next_arrival, self.patience.next_ns) - now
+            host = 0 if self.host is None else self.host.ns(n, n, 0)
+            asked = (n, context, n, count if self.fast_forward else 1, until, self.horizon - now)
+            if host:
+                n, context, _, *rest = asked
+                ends, duration = leap(self.curve, n, context, *rest, host)
+            else:
+                ends, duration = self.curve.advance_ns(*asked)
+            if now + duration > self.horizon:
+                return False
+            self._row(now, now + duration, ends, n, context, 0, host)
+            yield self.env.timeout(duration)
+            self.iterations += ends
+            now += duration
+            batch.tokens += ends
+            self._boundary(batch, now)
         return True
 
     def _emit_first(self, batch: _Launched, now: int) -> None:
         """The prefill has ended: every member has a token, and decodes unless it is answered."""
-        streamed = self.policy.delivery == "streamed"
         over = max(batch.outputs) == 1
+        batch.tokens = 1
         for request, output in zip(batch.members, batch.outputs, strict=True):
             request.known += 1
-            if output > 1 or not (streamed or over):
+            if output > 1 or not (self.streams or over):
                 self.move(request, now, PREFILL, DECODE, Reason.PROMPT_DONE)
-        self._finish(batch, 1, now)
-        self._take_in(now)
+                batch.decoding.add(request)
+        self._boundary(batch, now)
 
-    def _take_in(self, now: int) -> None:
-        """Clients that wait for answers hear of a refusal at the next boundary, as they should."""
-        if self.reactive:
-            self.intake(now)
+    def _boundary(self, batch: _Launched, now: int) -> None:
+        """Tokens of the iteration exist: members may have all of theirs, clients may give up."""
+        self._finish(batch, now)
+        if self.reactive or not self.patient:
+            over = batch.over
+            self.arrive(now)
+            if batch.over and not over:
+                self._finish(batch, now)  # only those given up were left
 
-    def _finish(self, batch: _Launched, tokens: int, now: int) -> None:
-        """Members of *tokens* output tokens have them all; at the batch's end all are answered."""
-        streamed = self.policy.delivery == "streamed"
-        over = tokens == max(batch.outputs)
+    def _finish(self, batch: _Launched, now: int) -> None:
+        """Members that have all their tokens, or at the batch's end all, are answered."""
+        tokens, over = batch.tokens, batch.over
         for request, output in zip(batch.members, batch.outputs, strict=True):
+            if request in batch.gone:
+                continue
             ends = output == tokens
-            batch.ended += ends
-            if ends if streamed else over:
-                state = PREFILL if tokens == 1 else DECODE
+            if ends if self.streams else over:
+                state = DECODE if request in batch.decoding else PREFILL
                 request.known = request.prompt_tokens + output
+                batch.gone.add(request)
                 self.deliver(request, now, state, Reason.LENGTH if ends else Reason.BATCH_ENDED)
 
+    # -- clients -----------------------------------------------------------------------------------
+
+    def has_token(self, request: Request) -> bool:
+        return self.streams and request.known > request.prompt_tokens
+
+    def give_up(self, request: Request, reason: Reason, now: int) -> None:
+        """*request* leaves the queue; a member of the batch stays in it for nothing."""
+        batch = self.batch
+        if batch is None or request not in batch.members:
+            self.queue.remove(request)
+            self.admitted += 1
+            self.gave_up(request, now, WAITING, reason)
+            return
+        place = batch.members.index(request)
+        request.known = request.prompt_tokens + min(batch.outputs[place], batch.tokens)
+        batch.outputs[place] = min(batch.outputs[place], batch.tokens)
+        batch.gone.add(request)
+        self.gave_up(request, now, DECODE if request in batch.decoding else PREFILL, reason)
+
+    # -- the record --------------------------------------------------------------------------------
+
     def _row(
-        self,
-        start: int,
-        end: int,
-        count: int,
-        decodes: int,
-        context: int,
-        chunks: int,
-        batch: _Launched,
+        self, start: int, end: int, count: int, decodes: int, context: int, chunks: int, host: int
     ) -> None:
         """Add to the batch's segments, lengthening the last when only time has passed."""
-        useful = len(batch.members) - batch.ended
-        first = self.iterations + (0 if chunks else 1)
-        row = (start, end, first, context, count, decodes, chunks, useful, batch.ended)
-        if self.rows and not chunks:
-            last = self.rows[-1]
-            if last[5] == decodes and last[7:] == row[7:] and not last[6]:
-                row = (last[0], end, last[2], last[3], last[4] + count, *row[5:])
-                self.rows.pop()
+        batch = self.batch
+        assert batch is not None
+        row = _Row(
+            start=start,
+            end=end,
+            first=self.iterations + (0 if chunks else 1),
+            context=context,
+            count=count,
+            decodes=decodes,
+            chunks=chunks,
+            useful=len(batch.members) - batch.ended,
+            stranded=batch.ended,
+            host=host,
+            admitted=self.admitted,
+            limit=Limit.SLOTS if self.patient else self._limit(batch),
+        )
+        if self.rows and self.rows[-1].goes_on(row):
+            last = self.rows.pop()
+            row = replace(last, end=end, count=last.count + count)
         self.rows.append(row)
+
+    def _limit(self, batch: _Launched) -> Limit:
+        """What keeps those who wait out of *batch*."""
+        if len(batch.members) == self.slots:
+            return Limit.SLOTS
+        head = self.queue.at(0)
+        fits = head is None or self._blocks([*batch.members, head]) <= self.pool.total
+        return Limit.HEAD_OF_LINE if fits else Limit.KV
 
     def _close(self, batch: _Launched) -> None:
         """Record the batch's segments, now that it is known who waited and what for."""
-        self.intake(self.rows[-1][1])
-        limit = Limit.SLOTS
-        if len(batch.members) < self.slots:
-            head = self.queue.at(0)
-            fits = head is None or self._blocks([*batch.members, head]) <= self.pool.total
-            limit = Limit.HEAD_OF_LINE if fits else Limit.KV
-        for start, end, first, context, count, decodes, chunks, useful, stranded in self.rows:
+        self.intake(self.rows[-1].end)
+        limit = self._limit(batch)
+        for row in self.rows:
             self.record.segments += PACK_SEGMENT(
-                start,
-                end,
-                first,
-                context,
+                row.start,
+                row.end,
+                row.first,
+                row.context,
                 batch.blocks,
-                self.admitted,
+                row.admitted,
                 0,
-                count,
-                decodes,
-                chunks,
-                useful,
-                stranded,
+                row.count,
+                row.decodes,
+                row.chunks,
+                row.useful,
+                row.stranded,
                 0,
-                int(limit),
+                int(limit if self.patient else row.limit),
                 -1,
             )
+            if self.host is not None:
+                self.record.gaps += PACK_GAP(row.host, row.host, 0)
         self.rows = []
         if len(self.record.segments) >= self.progress_at:
             self.report(int(self.env.now))

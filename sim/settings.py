@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Literal, get_args, get_origin, get_type_hints
+
+from sim.orders import Fcfs, Order
 
 UNLIMITED = 1 << 60
 """Blocks or tokens of a resource that is not limited."""
@@ -23,11 +26,59 @@ def check_choices(settings: object) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """Work of the host per iteration, in seconds; the terms add up in this order."""
+
+    constant_s: float = 0.0
+    per_sequence_s: float = 0.0
+    per_token_s: float = 0.0
+    per_admission_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("constant_s", "per_sequence_s", "per_token_s", "per_admission_s"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 0")
+
+    def ns(self, sequences: int, tokens: int, admitted: int) -> int:
+        """The host's work for one iteration, rounded once."""
+        seconds = self.constant_s + self.per_sequence_s * sequences + self.per_token_s * tokens
+        return round((seconds + self.per_admission_s * admitted) * 1e9)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swap:
+    """Host memory that preempted requests' blocks are moved to, ``block_s`` seconds per block.
+
+    ``host_blocks`` None: as many as wanted. ``overlap``: the moves run beside the iteration.
+    """
+
+    block_s: float
+    host_blocks: int | None = None
+    overlap: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.block_s < float("inf"):
+            raise ValueError(f"block_s is {self.block_s}; it must be at least 0")
+        if self.host_blocks is not None and self.host_blocks < 0:
+            raise ValueError(f"host_blocks is {self.host_blocks}; it must not be negative")
+
+    def ns(self, blocks: int) -> int:
+        """How long moving *blocks* takes."""
+        return round(blocks * self.block_s * 1e9)
+
+
+Victim = Literal["last_admitted", "least_urgent", "fewest_generated", "largest_kv"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """What all schedulers share. ``None`` limits mean unlimited.
+    """What all schedulers share. ``None`` limits mean unlimited. docs/policies.md says exactly
+    what each option does.
 
     ``max_batched_tokens`` is the token budget of an iteration (not of `Static`), ``kv_blocks``
     the KV memory in blocks of ``block_size`` tokens, ``max_context_tokens`` the model's context.
+    ``victim`` None: by the order (`Order.victim`). ``order`` is a prototype: every simulation
+    works on a copy of its own.
     """
 
     slots: int
@@ -35,11 +86,24 @@ class Server:
     kv: Literal["paged", "reserve", "contiguous"] = "paged"
     kv_blocks: int | None = None
     block_size: int = 16
+    reservation: Literal["exact", "pow2", "max"] = "exact"
+    watermark: float = 0.0
+    prefix_caching: bool = False
     max_context_tokens: int | None = None
+    order: Order = field(default_factory=Fcfs)
+    displace: bool = False
     head_of_line: Literal["strict", "skip"] = "strict"
     skip_depth: int = 16
+    skip_age: int | None = None
     admit_needs: Literal["whole_prompt", "next_chunk"] = "whole_prompt"
     append_check: Literal["exact", "spare_block"] = "exact"
+    decode_reserve: int = 0
+    victim: Victim | None = None
+    preemption: Literal["recompute", "swap", "retain", "reject"] = "recompute"
+    swap: Swap | None = None
+    host: Host | None = None
+    scheduling: Literal["synchronous", "asynchronous"] = "synchronous"
+    stop: Literal["length", "eos"] = "length"
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -47,20 +111,85 @@ class Server:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} is {value}; it must be at least 1")
-        if self.skip_depth < 0:
-            raise ValueError(f"skip_depth is {self.skip_depth}; it must not be negative")
+        for name in ("skip_depth", "skip_age", "decode_reserve"):
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise ValueError(f"{name} is {value}; it must not be negative")
         if self.slots > 65_535:
             raise ValueError(f"slots is {self.slots}; at most 65,535 are supported")
-        if self.max_batched_tokens is not None and self.slots > self.max_batched_tokens:
+        budget = self.max_batched_tokens
+        if budget is not None and self.slots > budget:
             raise ValueError(
-                f"slots ({self.slots}) exceed max_batched_tokens ({self.max_batched_tokens}): "
+                f"slots ({self.slots}) exceed max_batched_tokens ({budget}): "
                 "every running request must be able to decode in one iteration"
             )
+        for fault in self._faults():
+            raise ValueError(fault)
+
+    def _faults(self) -> Iterator[str]:
+        """Options that contradict each other."""
+        budget = self.max_batched_tokens
+        if self.decode_reserve and budget is not None and self.decode_reserve >= budget:
+            yield f"decode_reserve ({self.decode_reserve}) must be below max_batched_tokens ({budget})"
+        if not 0 <= self.watermark < 1:
+            yield f"watermark is {self.watermark}; it is a share, at least 0 and below 1"
+        if self.watermark and self.kv != "paged":
+            yield "watermark is for kv: paged; a reservation never grows"
+        if self.prefix_caching and self.kv != "paged":
+            yield "prefix_caching needs kv: paged"
+        if self.reservation != "exact" and self.kv == "paged":
+            yield f"reservation: {self.reservation} is for kv: reserve or contiguous"
+        if self.reservation == "max" and self.max_context_tokens is None:
+            yield "reservation: max needs max_context_tokens, the length that it reserves"
+        if (self.preemption == "swap") != (self.swap is not None):
+            yield "preemption: swap and the swap settings need each other"
+        if self.preemption == "swap" and self.kv != "paged":
+            yield "preemption: swap needs kv: paged"
+        if self.preemption in ("swap", "reject") and self.scheduling == "asynchronous":
+            yield f"preemption: {self.preemption} needs scheduling: synchronous"
+        if self.preemption == "swap" and self.prefix_caching:
+            yield "preemption: swap and prefix_caching cannot be combined"
+        if self.preemption == "retain" and not self.displace:
+            yield "preemption: retain is for displace: true; for lack of blocks nothing is retained"
+        if self.preemption == "retain" and self.kv != "paged":
+            yield "preemption: retain needs kv: paged"
+        if self.preemption == "reject" and self.displace:
+            yield "preemption: reject would end whom an urgent request displaces; choose another"
+        if self.preemption == "swap" and self.displace:
+            yield (
+                "preemption: swap with displace: true would defeat itself: whoever was displaced "
+                "comes back first and takes the slot again; choose retain or recompute"
+            )
+        if self.victim in ("fewest_generated", "largest_kv") and self.admit_needs == "next_chunk":
+            yield (
+                f"victim: {self.victim} with admit_needs: next_chunk may preempt in circles for "
+                "ever; choose admit_needs: whole_prompt or another victim"
+            )
+        if self.displace and not self.order.displaces:
+            yield f"displace: true makes no sense under order {self.order.kind}"
+        slots, tokens = self.order.keeps()
+        if slots >= self.slots:
+            yield (
+                f"the order reserves {slots} slots of {self.slots}: nobody else would ever be "
+                "admitted; leave at least one"
+            )
+        if budget is not None and tokens >= budget - self.decode_reserve:
+            yield (
+                f"the order reserves {tokens} tokens of a budget of {budget - self.decode_reserve}: "
+                "nobody else would ever be admitted; leave at least one"
+            )
+        if self.skip_age is not None and self.head_of_line != "skip":
+            yield "skip_age is for head_of_line: skip; strict passes over nobody"
 
     @property
     def budget(self) -> int:
         """The token budget as a number."""
         return UNLIMITED if self.max_batched_tokens is None else self.max_batched_tokens
+
+    @property
+    def watermark_blocks(self) -> int:
+        """Blocks that an admission leaves free."""
+        return int(self.watermark * self.kv_blocks) if self.kv_blocks is not None else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +220,11 @@ class Mixed:
     """Orca's selective batching: all decodes and whole prompts in one iteration (OSDI '22, §4)."""
 
     kind: Literal["mixed"] = "mixed"
+    prefill_every: int = 1
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        _positive(self, "prefill_every")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,18 +240,32 @@ class Chunked:
 
     ``pass_order``: who asks first: in order of ``admission`` (vLLM V1), decodes (Sarathi) or
     prefills. ``long_prefill_tokens``: no chunk is longer, unless its request is alone.
+    ``max_partial_prefills``: unfinished prompts at once. ``prefill_every``: prefills in every k-th
+    iteration only. ``target_step_s``: chunks are cut so that an iteration lasts no longer.
     """
 
     kind: Literal["chunked"] = "chunked"
     pass_order: Literal["admission", "decode_first", "prefill_first"] = "admission"
     long_prefill_tokens: int | None = None
+    max_partial_prefills: int | None = None
+    prefill_every: int = 1
+    target_step_s: float | None = None
 
     def __post_init__(self) -> None:
         check_choices(self)
-        if self.long_prefill_tokens is not None and self.long_prefill_tokens < 1:
-            raise ValueError(
-                f"long_prefill_tokens is {self.long_prefill_tokens}; it must be at least 1"
-            )
+        _positive(self, "long_prefill_tokens", "max_partial_prefills", "prefill_every")
+        if self.target_step_s is not None:
+            if not 0 < self.target_step_s < float("inf"):
+                raise ValueError(f"target_step_s is {self.target_step_s}; it must be above 0")
+            if self.pass_order != "decode_first":
+                raise ValueError("target_step_s needs pass_order: decode_first")
+
+
+def _positive(settings: object, *names: str) -> None:
+    for name in names:
+        value = getattr(settings, name)
+        if value is not None and value < 1:
+            raise ValueError(f"{name} is {value}; it must be at least 1")
 
 
 Policy = Static | Mixed | PrefillFirst | Chunked

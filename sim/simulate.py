@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sim.asynchronous import AsyncReplica
 from sim.engine import Progress, Run
 from sim.iteration_level import IterationReplica
 from sim.request_level import StaticReplica
@@ -34,4 +35,5 @@ def simulate(
         return StaticReplica(
             source, curve, server, policy, horizon_ns, fast_forward, progress
         ).run()
-    return IterationReplica(source, curve, server, policy, horizon_ns, fast_forward, progress).run()
+    replica = AsyncReplica if server.scheduling == "asynchronous" else IterationReplica
+    return replica(source, curve, server, policy, horizon_ns, fast_forward, progress).run()

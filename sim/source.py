@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-import numpy as np
-
-from sim.request import Request
+from sim.request import ATTRIBUTES, Described, Request
 from sim.trace import Trace
 
 CHUNK = 8192
@@ -32,6 +30,10 @@ class Source(Protocol):
 
     def delivered(self, index: int, now_ns: int) -> None:
         """Request *index* (from 0) has been answered or refused: a client may send its next."""
+        ...
+
+    def gave_up(self, index: int, now_ns: int, timed_out: bool) -> None:
+        """The client of request *index* gave it up (canceled, timed out), or it was shed."""
         ...
 
     def issued(self, count: int) -> Trace:
@@ -62,6 +64,9 @@ class TraceSource:
     def delivered(self, index: int, now_ns: int) -> None:
         """A trace does not wait for answers."""
 
+    def gave_up(self, index: int, now_ns: int, timed_out: bool) -> None:
+        """Nor does it try again."""
+
     def issued(self, count: int) -> Trace:
         return self.trace.head(count)
 
@@ -70,12 +75,7 @@ def _rows(trace: Trace) -> Iterator[tuple[Request, int]]:
     """Requests in order, made from the columns a chunk at a time to bound memory."""
     n = len(trace)
     extra = trace.attributes
-    named = [
-        name for name in ("priority", "deadline_ns", "predicted_output_tokens") if name in extra
-    ]
-    tenants = None
-    if "tenant" in extra:
-        tenants = np.unique(extra["tenant"], return_inverse=True)[1]
+    named = [name for name in ATTRIBUTES if name in extra]
     limits = trace.limits
     for start in range(0, n, CHUNK):
         part = slice(start, start + CHUNK)
@@ -87,12 +87,11 @@ def _rows(trace: Trace) -> Iterator[tuple[Request, int]]:
             strict=False,
         )
         outputs = trace.output_tokens[part].tolist()
-        if not named and tenants is None:
+        if not named:
             for row, output in zip(plain, outputs, strict=True):
                 yield Request(*row), output
             continue
         columns = {name: extra[name][part].tolist() for name in named}
-        if tenants is not None:
-            columns["tenant"] = tenants[part].tolist()
         for i, (row, output) in enumerate(zip(plain, outputs, strict=True)):
-            yield Request(*row, **{name: column[i] for name, column in columns.items()}), output
+            more = {name: column[i] for name, column in columns.items()}
+            yield Described(*row, **more), output

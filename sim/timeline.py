@@ -18,17 +18,25 @@ PIECE = 1 << 20  # iterations expanded at once
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Consecutive iterations, one element each: their segment, offset in it, start and duration."""
+    """Consecutive iterations, one element each: their segment, offset in it, the boundary at which
+    they start, what the device waits for then, and how long they compute.
+    """
 
     segment: Ints
     offset: Ints
     start_ns: Ints
+    gap_ns: Ints
     step_ns: Ints
+
+    @property
+    def length_ns(self) -> Ints:
+        """Gap and step together."""
+        return self.gap_ns + self.step_ns
 
     @property
     def end_ns(self) -> Ints:
         """When each iteration's tokens exist."""
-        return self.start_ns + self.step_ns
+        return self.start_ns + self.gap_ns + self.step_ns
 
 
 class Timeline:
@@ -44,6 +52,12 @@ class Timeline:
         self.decodes: Ints = rows["decodes"].astype(np.int64)
         self.context: Ints = rows["context"].astype(np.int64)
         self.chunks: Ints = rows["chunks"].astype(np.int64)
+        waits = run.log.gaps
+        self.timed = len(waits) > 0
+        none = np.zeros(len(rows), dtype=np.int64)
+        self.host_ns: Ints = waits["host_ns"].astype(np.int64) if self.timed else none
+        self.first_gap_ns: Ints = waits["gap_ns"].astype(np.int64) if self.timed else none
+        self.asynchronous = run.server.scheduling == "asynchronous"
 
     def __len__(self) -> int:
         return len(self.count)
@@ -82,6 +96,20 @@ class Timeline:
         """Σ (chunk tokens)², per segment."""
         return self._per_segment(self.run.log.chunks["tokens"].astype(np.int64) ** 2)
 
+    @cached_property
+    def token_decodes(self) -> Ints:
+        """Decodes of each iteration that make a token: not those of requests that had ended."""
+        strands = self.run.log.strands
+        if not len(strands):
+            return self.decodes
+        rows = self.run.log.chunks
+        scale = len(self.run.requests) + 1
+        prompts = rows["iteration"] * scale + rows["request"]
+        decodes = ~np.isin(strands["iteration"] * scale + strands["request"], prompts)
+        out = self.decodes.copy()
+        np.subtract.at(out, self.segment_of(strands["iteration"][decodes]), 1)
+        return out
+
     # -- iterations ----------------------------------------------------------------------------
 
     def segment_of(self, iteration: Ints) -> Ints:
@@ -92,7 +120,7 @@ class Timeline:
     def steps_at(self, segment: Ints, offset: Ints) -> Ints:
         """Duration in ns of the iteration at *offset* of each *segment*."""
         single = self.count[segment] == 1
-        out = self.end_ns[segment] - self.start_ns[segment]
+        out = self.end_ns[segment] - self.start_ns[segment] - self.first_gap_ns[segment]
         if not single.all():
             where = slice(None) if not single.any() else np.flatnonzero(~single)
             rows, ahead = segment[where], offset[where]
@@ -119,23 +147,66 @@ class Timeline:
         begin = np.cumsum(count) - count
         offset = np.arange(len(segment), dtype=np.int64) - np.repeat(begin, count)
         step = self.steps_at(segment, offset)
-        elapsed = np.cumsum(step)
+        gap = self._gaps_at(segment, offset, step) if self.timed else np.zeros_like(step)
+        length = gap + step
+        elapsed = np.cumsum(length)
         last = begin + count - 1
-        base = elapsed[begin] - step[begin]
+        base = elapsed[begin] - length[begin]
         if np.any(elapsed[last] - base != self.end_ns[rows] - self.start_ns[rows]):
             raise InvariantError("a segment's step times do not add up to its duration")
-        start = np.repeat(self.start_ns[rows] - base, count) + elapsed - step
-        return Piece(segment, offset, start, step)
+        start = np.repeat(self.start_ns[rows] - base, count) + elapsed - length
+        return Piece(segment, offset, start, gap, step)
+
+    def decided_ns(self, piece: Piece) -> Ints:
+        """When each iteration of *piece* was decided, its segments being whole in it."""
+        if not self.asynchronous:
+            return piece.start_ns
+        before = np.concatenate((piece.start_ns[:1], piece.start_ns[:-1]))
+        first = self.run.log.decided[piece.segment]
+        return np.where(piece.offset == 0, first, before)
 
     @cached_property
-    def first_step_ns(self) -> Ints:
-        """Duration of each segment's first iteration."""
-        return self.steps_at(np.arange(len(self)), np.zeros(len(self), dtype=np.int64))
+    def first_decided_ns(self) -> Ints:
+        """When each segment's first iteration was decided."""
+        return self.run.log.decided if self.asynchronous else self.start_ns
 
     @cached_property
-    def last_step_ns(self) -> Ints:
-        """Duration of each segment's last iteration, its longest."""
-        return self.steps_at(np.arange(len(self)), self.count - 1)
+    def last_decided_ns(self) -> Ints:
+        """When each segment's last iteration was decided."""
+        start = self.end_ns - self.last_length_ns
+        if not self.asynchronous:
+            return start
+        rows = np.arange(len(self))
+        gap = np.maximum(0, self.host_ns - self.steps_at(rows, np.maximum(self.count - 3, 0)))
+        gap = np.where(self.count == 2, self.first_gap_ns, gap)
+        before = self.steps_at(rows, np.maximum(self.count - 2, 0)) + gap
+        return np.where(self.count == 1, self.run.log.decided, start - before)
+
+    def _gaps_at(self, segment: Ints, offset: Ints, step: Ints) -> Ints:
+        """What the device waits for before iterations that follow each other in their segment."""
+        gap = self.host_ns[segment]
+        if self.asynchronous:
+            gap = np.maximum(0, gap - np.concatenate((step[:1], step[:-1])))
+        return np.where(offset == 0, self.first_gap_ns[segment], gap)
+
+    @cached_property
+    def first_length_ns(self) -> Ints:
+        """Duration of each segment's first iteration, its gap included."""
+        steps = self.steps_at(np.arange(len(self)), np.zeros(len(self), dtype=np.int64))
+        return steps + self.first_gap_ns
+
+    @cached_property
+    def last_length_ns(self) -> Ints:
+        """Duration of each segment's last iteration, its gap included."""
+        rows = np.arange(len(self))
+        step = self.steps_at(rows, self.count - 1)
+        if not self.timed:
+            return step
+        gap = self.host_ns
+        if self.asynchronous:
+            before = self.steps_at(rows, np.maximum(self.count - 2, 0))
+            gap = np.maximum(0, gap - before)
+        return step + np.where(self.count == 1, self.first_gap_ns, gap)
 
     def end_of(self, iteration: Ints) -> Ints:
         """When the tokens of each *iteration* (numbered from 1) exist, in ns."""
@@ -180,7 +251,7 @@ class Timeline:
 
     @cached_property
     def _last_start(self) -> Ints:
-        return self.end_ns - self.last_step_ns
+        return self.end_ns - self.last_length_ns
 
     def shapes(self) -> tuple[Ints, Ints, Ints, Ints]:
         """(decodes, largest context, prefill tokens, chunk·past) of each segment."""

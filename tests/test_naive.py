@@ -9,76 +9,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from naive import NaiveConfig, NaiveRequest, NaiveResult, StepNs, simulate
+from naive import NaiveConfig, NaiveIteration, NaiveRequest, NaiveResult, simulate
+from naive_support import (
+    at_zero,
+    by_rows,
+    by_tokens,
+    column,
+    constant,
+    finishes,
+    first_tokens,
+    idle,
+    last_tokens,
+    ns,
+    seconds,
+    tokens_of,
+    tokens_per_iteration,
+    total,
+    trace,
+)
 
-# What the schedulers of vLLM 0.33.0 (V1, synchronous) and 0.6.3.post1 (V0) decided, themselves run.
+# What the schedulers of vLLM 0.33.0 (V1) and 0.6.3.post1 (V0) decided, themselves run.
 RECORDED = Path(__file__).parent / "conformance"
-SECOND = 1_000_000_000
-
-
-def ns(seconds: float) -> int:
-    return round(seconds * SECOND)
-
-
-def constant(seconds: float) -> StepNs:
-    return lambda decodes, context, chunks: ns(seconds)
-
-
-def by_rows(base: float, per_row: float) -> StepNs:
-    return lambda decodes, context, chunks: ns(base + per_row * (decodes + len(chunks)))
-
-
-def by_tokens(base: float, per_token: float) -> StepNs:
-    return lambda decodes, context, chunks: ns(
-        base + per_token * (decodes + sum(tokens for tokens, _ in chunks))
-    )
-
-
-def trace(*rows: tuple[float, int, int]) -> list[NaiveRequest]:
-    """Requests of (arrival in seconds, prompt, output)."""
-    return [NaiveRequest(ns(arrival), prompt, output) for arrival, prompt, output in rows]
-
-
-def at_zero(*outputs: int) -> list[NaiveRequest]:
-    return trace(*[(0, 1, output) for output in outputs])
-
-
-def seconds(times: list[int | None]) -> list[float | None]:
-    return [None if time is None else time / SECOND for time in times]
-
-
-def first_tokens(result: NaiveResult) -> list[float | None]:
-    return seconds([times[0] if times else None for times in result.token_times])
-
-
-def last_tokens(result: NaiveResult) -> list[float | None]:
-    return seconds([times[-1] if times else None for times in result.token_times])
-
-
-def tokens_of(result: NaiveResult, request: int) -> list[float | None]:
-    return seconds([*result.token_times[request]])
-
-
-def finishes(result: NaiveResult) -> list[float | None]:
-    return seconds(result.delivered_ns)
-
-
-def total(result: NaiveResult, column: str) -> int:
-    return sum(getattr(iteration, column) for iteration in result.iterations)
-
-
-def column(result: NaiveResult, name: str) -> list[Any]:
-    return [getattr(iteration, name) for iteration in result.iterations]
-
-
-def tokens_per_iteration(result: NaiveResult) -> list[int]:
-    return [i.decodes + sum(chunk[1] for chunk in i.chunks) for i in result.iterations]
-
-
-def idle(result: NaiveResult) -> int:
-    return total(result, "stranded") + total(result, "empty")
-
-
 ITERATION_LEVEL = pytest.mark.parametrize("kind", ["mixed", "chunked"])
 
 
@@ -103,6 +54,11 @@ def replay(recorded: dict[str, Any]) -> NaiveResult:
         admit_needs=had["admit_needs"],
         append_check="spare_block" if v0 else "exact",
         long_prefill_tokens=had["long_prefill_tokens"],
+        order={"kind": had["policy"]},
+        prefix_caching=had.get("prefix_caching", False),
+        preemption=had.get("preemption", "recompute"),
+        swap={"block_s": 0.0} if "preemption" in had else None,
+        scheduling="asynchronous" if had.get("asynchronous") else "synchronous",
     )
 
     def step_ns(decodes: int, context: int, chunks: list[tuple[int, int]]) -> int:
@@ -113,8 +69,19 @@ def replay(recorded: dict[str, Any]) -> NaiveResult:
             + cost["per_prefill_token_ns"] * sum(tokens for tokens, _ in chunks)
         )
 
-    requests = [NaiveRequest(*request[:3]) for request in recorded["requests"]]
+    requests = []
+    for arrival_ns, prompt, output, priority, *prefix in recorded["requests"]:
+        request = NaiveRequest(arrival_ns, prompt, output, priority=priority)
+        if prefix:
+            request = replace(request, prefix_group=prefix[0], prefix_tokens=prefix[1])
+        requests.append(request)
     return simulate(config, requests, step_ns)
+
+
+def scheduled(iteration: NaiveIteration) -> dict[str, int]:
+    """Tokens by request, as they are recorded."""
+    tokens = {str(chunk[0]): chunk[1] for chunk in iteration.chunks}
+    return tokens | {str(request): 1 for request in iteration.decode_requests}
 
 
 def decisions(result: NaiveResult) -> list[list[Any]]:
@@ -123,15 +90,22 @@ def decisions(result: NaiveResult) -> list[list[Any]]:
         [at_ns, 0, {}, sorted(gone)] for at_ns, gone in result.boundaries_without_iteration
     ]
     for iteration in result.iterations:
-        scheduled = {str(chunk[0]): chunk[1] for chunk in iteration.chunks}
-        scheduled |= {str(request): 1 for request in iteration.decode_requests}
         start, length = iteration.start_ns, iteration.step_ns
-        rows.append([start, length, scheduled, sorted(iteration.preempted)])
+        rows.append([start, length, scheduled(iteration), sorted(iteration.preempted)])
     return sorted(rows, key=lambda row: (row[0], row[1] != 0))
 
 
 @pytest.mark.parametrize(
-    "name", ["fcfs.jsonl", "next_chunk.jsonl", "long_prefill.jsonl", "v0.jsonl"]
+    "name",
+    [
+        "fcfs.jsonl",
+        "next_chunk.jsonl",
+        "long_prefill.jsonl",
+        "priority.jsonl",
+        "prefix.jsonl",
+        "v0.jsonl",
+        "v0_swap.jsonl",
+    ],
 )
 def test_every_recorded_decision_is_made_again(name: str) -> None:
     workloads = 0
@@ -142,6 +116,38 @@ def test_every_recorded_decision_is_made_again(name: str) -> None:
         assert [times[0] for times in result.token_times] == recorded["first"]
         assert result.delivered_ns == recorded["finish"]
     assert workloads == 80
+
+
+def test_who_was_swapped_comes_back_when_it_was_recorded_to() -> None:
+    moved = 0
+    for line, recorded in enumerate(read_recorded("v0_swap.jsonl"), start=1):
+        result = replay(recorded)
+        expected = [sorted(row[4]) for row in recorded["iterations"] if row[1]]
+        assert [sorted(i.swapped_in) for i in result.iterations] == expected, f"line {line}"
+        assert sum(result.preemptions) == sum(map(len, expected)), f"line {line}"
+        moved += sum(i.moved_blocks for i in result.iterations)
+    assert moved > 0
+
+
+def test_every_asynchronous_decision_is_made_again() -> None:
+    for line, recorded in enumerate(read_recorded("async.jsonl"), start=1):
+        result = replay(recorded)
+        ours: list[list[Any]] = [
+            [at_ns, 0, {}, sorted(gone)] for at_ns, gone in result.boundaries_without_iteration
+        ]
+        ours += [
+            [i.decided_ns, i.start_ns, i.step_ns, scheduled(i), sorted(i.preempted)]
+            for i in result.iterations
+        ]
+        # Of empty decisions only those are of interest that preempted.
+        expected = [
+            [decided_ns, *([start_ns] if tokens else []), step_ns, tokens, sorted(gone)]
+            for decided_ns, start_ns, step_ns, tokens, gone in recorded["iterations"]
+            if tokens or gone
+        ]
+        assert sorted(ours, key=str) == sorted(expected, key=str), f"line {line}"
+        assert [times[0] for times in result.token_times] == recorded["first"]
+        assert result.delivered_ns == recorded["finish"]
 
 
 def test_three_hundred_recorded_conversations_end_to_the_nanosecond() -> None:

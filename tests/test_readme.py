@@ -10,9 +10,13 @@ import yaml
 
 from calibrate.profile import list_profiles, load_profile
 from experiments.load import spec_of
-from experiments.spec import Head
+from experiments.models import Model
+from experiments.policy_list import PARTS
+from experiments.spec import Head, Slo
 from experiments.spec_arrivals import ARRIVALS
+from experiments.spec_order import ORDERS, OwnOrder
 from experiments.spec_server import SCHEDULERS
+from experiments.spec_workload import PREDICTORS, WORKLOADS, PrefixGroups
 from workloads.formats import FormatName
 
 ROOT = Path(__file__).parents[1]
@@ -59,6 +63,7 @@ def test_what_it_links_to_and_shows_is_there() -> None:
 
 def test_every_setting_is_explained() -> None:
     page = (ROOT / "docs" / "spec.md").read_text(encoding="utf-8")
-    for model in (*SCHEDULERS, Head, *ARRIVALS):
-        for key in set(model.model_fields) - {"description", "order", "kind"}:
-            assert f"`{key}`" in page or f"`{key}:" in page or f" {key}" in page, key
+    kinds: list[type[Model]] = [*SCHEDULERS, *ARRIVALS, *ORDERS, *PREDICTORS, *WORKLOADS]
+    for model in (*kinds, Head, Slo, OwnOrder, PrefixGroups, *PARTS.values()):
+        for key in set(model.model_fields) - {"description", "kind"}:
+            assert re.search(rf"[`{{ ]{key}\b", page), f"{model.__name__}.{key}"

@@ -1,25 +1,32 @@
 """Workloads: what arrives when and how long it is, sampled, declared or read from a trace file.
 
-`workloads.arrivals`, `workloads.lengths` and `workloads.think` hold the settings.
+`workloads.arrivals`, `workloads.lengths`, `workloads.think` and `workloads.predict` hold the
+settings.
 """
 
+from workloads.clients import Clients
 from workloads.faults import Fault, TraceError
 from workloads.generate import Sampled, make_source
+from workloads.labels import Labels, Prefix, dressed
 from workloads.readers import TraceFile, TraceSettings, read_trace
 from workloads.report import Dropped, LengthSummary, ReadReport
 from workloads.streams import stream
 from workloads.table import declared, write_table
 
 __all__ = [
+    "Clients",
     "Dropped",
     "Fault",
+    "Labels",
     "LengthSummary",
+    "Prefix",
     "ReadReport",
     "Sampled",
     "TraceError",
     "TraceFile",
     "TraceSettings",
     "declared",
+    "dressed",
     "make_source",
     "read_trace",
     "stream",

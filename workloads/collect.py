@@ -14,7 +14,8 @@ from workloads.decimals import MISSING, OK, UNPARSABLE, Bools, parse_decimals
 from workloads.exact import Ints
 from workloads.faults import Fault, TraceError
 from workloads.files import Batch
-from workloads.formats import Layout
+from workloads.formats import TIMES, Layout
+from workloads.hashes import parse_hashes
 from workloads.report import REASONS, Dropped
 
 KEPT_FAULTS = 1000
@@ -24,6 +25,8 @@ CODES = {reason: code for code, reason in enumerate(REASONS, start=1)}
 WHOLE = {
     "max_tokens": 0,
     "prefix_tokens": 0,
+    "cancel_after_tokens": 1,
+    "hash_tokens": 1,
     "predicted_output_tokens": 0,
     "priority": -MOST_TOKENS,
 }
@@ -66,6 +69,10 @@ class Collected:
             given = parts["max_tokens given"]
             limit = np.where(given, parts["max_tokens"], limit)
             _mark(code, limit < parts["output_tokens"], "limit_below_output")
+        if "prefix_tokens" in parts:
+            _mark(code, parts["prefix_tokens"] > parts["prompt_tokens"], "prefix_over_prompt")
+        if "hash_ids" in parts:
+            parts.update(self._hash_tokens(parts, code))
         if self.max_context_tokens is not None:
             _mark(code, parts["prompt_tokens"] + limit > self.max_context_tokens, "over_context")
         self._account(code)
@@ -140,17 +147,35 @@ class Collected:
         """An optional column, and a mask of the rows that have a value in it."""
         if name in WHOLE:
             value, given = _whole(cells, code, WHOLE[name], blank=True)
-        elif name == "deadline_s":
+        elif name in TIMES:
             parsed = parse_decimals(cells, 9)
             _mark(code, parsed.status == UNPARSABLE, "unparsable")
             value, given = parsed.value, parsed.status == OK
-            name = "deadline_ns"
+            if name.endswith("timeout_s"):
+                _mark(code, given & (value <= 0), "not_positive")
+            name = TIMES[name]
+        elif name == "hash_ids":
+            ids, status = parse_hashes(cells)
+            _mark(code, status == UNPARSABLE, "unparsable")
+            return {name: ids, f"{name} given": status == OK}
         else:
             pool = self._texts
             texts = np.empty(len(cells), dtype=object)  # one string object for equal texts
             texts[:] = [pool.setdefault(cell, cell) for cell in cells]
             return {name: texts, f"{name} given": np.array([cell != "" for cell in cells])}
         return {name: value, f"{name} given": given}
+
+    def _hash_tokens(
+        self, parts: dict[str, NDArray[Any]], code: NDArray[np.int8]
+    ) -> dict[str, NDArray[Any]]:
+        """The size of each row's hashed blocks: the format's, or the row's own."""
+        hashed, size = parts["hash_ids given"], self.layout.hash_tokens
+        if size is not None:
+            tokens = np.full(len(code), size, dtype=np.int64)
+            return {"hash_tokens": tokens, "hash_tokens given": hashed}
+        given = parts.get("hash_tokens given", np.zeros(len(code), np.bool_))
+        _mark(code, hashed & ~given, "no_hash_tokens")
+        return {}
 
     def _account(self, code: NDArray[np.int8]) -> None:
         for reason, number in CODES.items():
@@ -184,6 +209,7 @@ def _whole(
         _mark(code, parsed.status == MISSING, "missing")
     _mark(code, parsed.status == UNPARSABLE, "unparsable")
     _mark(code, ~parsed.exact, "not_integer")
-    _mark(code, parsed.value < least, "negative")
+    low = (parsed.value < least) & (parsed.status == OK)
+    _mark(code, low, "not_positive" if least > 0 else "negative")
     _mark(code, parsed.value > MOST_TOKENS, "unparsable")
     return parsed.value, parsed.status == OK

@@ -39,6 +39,7 @@ class Layout:
     """Where one version of a format keeps things. *unit* None: calendar timestamps.
 
     *columns* maps our names to the file's; `parent` (Bailian) names the row a row follows on.
+    *hash_tokens* is the number of tokens per hash id, where the format fixes it.
     """
 
     arrival: str
@@ -46,6 +47,7 @@ class Layout:
     prompt: str
     output: str
     columns: Mapping[str, str]
+    hash_tokens: int | None = None
 
 
 LAYOUTS: dict[str, tuple[Layout, ...]] = {
@@ -61,16 +63,26 @@ LAYOUTS: dict[str, tuple[Layout, ...]] = {
             {"session": "Session ID"},
         ),
     ),
-    # kvcache-ai/Mooncake, FAST25-release/traces
-    "mooncake": (Layout("timestamp", MILLISECONDS, "input_length", "output_length", {}),),
-    # alibaba-edu/qwen-bailian-usagetraces-anon
+    # kvcache-ai/Mooncake, FAST25-release/traces: one hash id for 512 tokens
+    "mooncake": (
+        Layout(
+            "timestamp",
+            MILLISECONDS,
+            "input_length",
+            "output_length",
+            {"hash_ids": "hash_ids"},
+            hash_tokens=512,
+        ),
+    ),
+    # alibaba-edu/qwen-bailian-usagetraces-anon: one hash id for 16 tokens (README, `blksz_16`)
     "bailian": (
         Layout(
             "timestamp",
             SECONDS,
             "input_length",
             "output_length",
-            {"session": "chat_id", "parent": "parent_chat_id"},
+            {"session": "chat_id", "parent": "parent_chat_id", "hash_ids": "hash_ids"},
+            hash_tokens=16,
         ),
     ),
     # microsoft/vidur, trace_replay
@@ -124,8 +136,23 @@ OPTIONAL = (
     "prefix_group",
     "prefix_tokens",
     "label",
+    "cancel_s",
+    "cancel_after_tokens",
+    "ttft_timeout_s",
+    "timeout_s",
+    "hash_ids",
+    "hash_tokens",
 )
 """The optional columns of the canonical table."""
+
+TIMES = {
+    "deadline_s": "deadline_ns",
+    "cancel_s": "cancel_ns",
+    "ttft_timeout_s": "ttft_timeout_ns",
+    "timeout_s": "timeout_ns",
+}
+"""Those in seconds, and what a trace calls them. The first two are moments on the arrivals' clock,
+the others count from the arrival."""
 
 
 def check_format(name: str) -> None:

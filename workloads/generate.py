@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +13,9 @@ from sim.trace import Trace
 from workloads import arrivals as at
 from workloads import lengths
 from workloads.exact import Ints
+from workloads.labels import Drawing, Labels, Prefix
 from workloads.lengths import Lengths, Observed, Sampler
+from workloads.predict import Predictor
 from workloads.readers import TraceSettings, read_trace
 from workloads.sources import Backlog, ClosedLoop, Tokens, trace_from
 from workloads.streams import stream
@@ -20,12 +23,30 @@ from workloads.streams import stream
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampled:
-    """A workload of sampled arrivals and lengths. Without *max_tokens* limits are the lengths."""
+    """A workload of sampled arrivals and lengths. Without *max_tokens* limits are the lengths.
+
+    The rest are the labels that requests get (`workloads.labels`): *predictor* for their output
+    lengths, *tenants* and *priorities* by weight, shared prompt *prefix*, and a deadline
+    *deadline_after_ns* after the arrival.
+    """
 
     arrivals: at.Arrivals
     prompt_tokens: Lengths
     output_tokens: Lengths
     max_tokens: Lengths | None = None
+    predictor: Predictor | None = None
+    tenants: Mapping[str, float] | None = None
+    priorities: Mapping[int, float] | None = None
+    prefix: Prefix | None = None
+    deadline_after_ns: int | None = None
+
+    def __post_init__(self) -> None:
+        _ = self.labels
+
+    @property
+    def labels(self) -> Labels:
+        """The labels that requests get."""
+        return Labels(**{name: getattr(self, name) for name in Labels.__slots__})
 
 
 def make_source(
@@ -79,6 +100,7 @@ def _tokens(workload: Sampled, seed: int, folder: Path | None) -> Tokens:
         _sampler(outputs, "output_tokens", folder),
         None if limits is None else _sampler(limits, "output_tokens", folder),
         paired=isinstance(prompts, lengths.FromTrace) and prompts == outputs,
+        labels=Drawing(workload.labels, seed) if workload.labels.any() else None,
     )
 
 

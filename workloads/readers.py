@@ -159,8 +159,9 @@ def trace_of_columns(
     prompt, output = columns.pop("prompt_tokens"), columns.pop("output_tokens")
     if "parent" in columns:
         columns["session"] = session_of_each(columns["session"], columns["parent"])
-    if "deadline_ns" in columns:  # a client's patience does not change with the pace of arrivals
-        columns["deadline_ns"] = arrival + (columns["deadline_ns"] - times)
+    for moment in ("deadline_ns", "cancel_ns"):
+        if moment in columns:  # a client's patience does not change with the pace of arrivals
+            columns[moment] = arrival + (columns[moment] - times)
     attributes = {
         name: _filled(name, column, columns[f"{name} given"], output)
         for name, column in columns.items()

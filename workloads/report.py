@@ -14,9 +14,12 @@ REASONS = {
     "missing": "lacks a token count",
     "not_integer": "has a token count that is not whole",
     "negative": "has a negative token count",
+    "not_positive": "has a time-out, cancel_after_tokens or hash_tokens that is not above 0",
     "zero_prompt": "has 0 prompt tokens",
     "zero_output": "has 0 output tokens",
     "limit_below_output": "has a max_tokens below its output tokens",
+    "prefix_over_prompt": "has more prefix_tokens than prompt tokens",
+    "no_hash_tokens": "has hash_ids but no hash_tokens, the size of their blocks",
     "over_context": "is longer than max_context_tokens",
 }
 """Why a row is dropped. A row with several faults counts once, for the first found."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from sim.request import Request
+from sim.request import Described, Request
 from sim.trace import Trace
 from workloads.exact import Ints
+from workloads.labels import Columns, Drawing
 from workloads.lengths import Sampler
 from workloads.streams import stream
 from workloads.think import ThinkTime, think_ns
@@ -19,7 +21,7 @@ BLOCK = 4096
 
 @dataclass(slots=True)
 class Tokens:
-    """Prompt, output and limit of request after request, drawn in blocks as they are needed.
+    """Prompt, output, limit and labels of request after request, drawn in blocks as needed.
 
     An answer ends at its limit: where a drawn limit is below the drawn output, the output is cut.
     """
@@ -29,8 +31,10 @@ class Tokens:
     outputs: Sampler
     limits: Sampler | None = None
     paired: bool = False
+    labels: Drawing | None = None
     _streams: tuple[np.random.Generator, ...] = field(init=False)
     _blocks: list[tuple[Ints, Ints, Ints]] = field(default_factory=list)
+    _labeled: list[Columns] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         names = ("rows", "rows", "limits") if self.paired else ("prompts", "outputs", "limits")
@@ -48,9 +52,36 @@ class Tokens:
         """Prompt, output and limit of request *index*; the blocks up to it are drawn and kept."""
         block, place = divmod(index, BLOCK)
         while block >= len(self._blocks):
-            self._blocks.append(self.take(BLOCK))
+            drawn = self.take(BLOCK)
+            self._blocks.append(drawn)
+            if self.labels is not None:
+                self._labeled.append(self.labels.take(drawn[0], drawn[1]))
         prompt, output, limit = self._blocks[block]
         return int(prompt[place]), int(output[place]), int(limit[place])
+
+    def request(self, index: int, arrival_ns: int) -> tuple[Request, int]:
+        """Request *index* as it arrives at this time, and its output."""
+        prompt, output, limit = self.row(index)
+        if self.labels is None:
+            return Request(index, arrival_ns, prompt, limit), output
+        block, place = divmod(index, BLOCK)
+        more: dict[str, Any] = {
+            name: column.item(place) for name, column in self._labeled[block].items()
+        }
+        more["deadline_ns"] = self.labels.deadline_ns(arrival_ns)
+        return Described(index, arrival_ns, prompt, limit, **more), output
+
+    def labeled(self, arrival_ns: Ints) -> Columns:
+        """The columns of labels of the first requests, which arrive at these times."""
+        count = len(arrival_ns)
+        if self.labels is None or not count:
+            return {}
+        self.row(count - 1)
+        columns = {
+            name: np.concatenate([block[name] for block in self._labeled])[:count]
+            for name in self._labeled[0]
+        }
+        return columns | self.labels.deadlines(arrival_ns)
 
     def first(self, count: int) -> tuple[Ints, Ints, Ints]:
         """The columns of the first *count* requests."""
@@ -65,7 +96,8 @@ class Tokens:
 def trace_from(arrival_ns: Ints, tokens: Tokens, count: int, clients: Ints | None = None) -> Trace:
     """The trace of the first *count* requests of *tokens*, at these times."""
     prompt, output, limit = tokens.first(count)
-    attributes: dict[str, Ints] = {} if tokens.limits is None else {"max_tokens": limit}
+    attributes: Columns = {} if tokens.limits is None else {"max_tokens": limit}
+    attributes |= tokens.labeled(arrival_ns[:count])
     if clients is not None:
         attributes["session"] = clients
     return Trace(arrival_ns, prompt, output, attributes)
@@ -84,13 +116,15 @@ class Backlog:
         return 0
 
     def take(self) -> tuple[Request, int]:
-        prompt, output, limit = self.tokens.row(self._taken)
-        request = Request(self._taken, 0, prompt, limit)
+        request = self.tokens.request(self._taken, 0)
         self._taken += 1
-        return request, output
+        return request
 
     def delivered(self, index: int, now_ns: int) -> None:
         """The queue does not wait for answers."""
+
+    def gave_up(self, index: int, now_ns: int, timed_out: bool) -> None:
+        """Nor is anything sent again."""
 
     def issued(self, count: int) -> Trace:
         return trace_from(np.zeros(count, dtype=np.int64), self.tokens, count)
@@ -138,8 +172,7 @@ class ClosedLoop:
         self._arrivals.append(arrival_ns)
         self._clients.append(client)
         self._open.add(index)
-        prompt, output, limit = self.tokens.row(index)
-        return Request(index, arrival_ns, prompt, limit), output
+        return self.tokens.request(index, arrival_ns)
 
     def delivered(self, index: int, now_ns: int) -> None:
         if index not in self._open:
@@ -148,6 +181,10 @@ class ClosedLoop:
         if not self._think:
             self._think = think_ns(self.think_time_s, self._rng, BLOCK)[::-1].tolist()
         self._send(now_ns + self._think.pop(), self._clients[index])
+
+    def gave_up(self, index: int, now_ns: int, timed_out: bool) -> None:
+        """The client goes on as after an answer."""
+        self.delivered(index, now_ns)
 
     def issued(self, count: int) -> Trace:
         arrivals = np.array(self._arrivals[:count], dtype=np.int64)

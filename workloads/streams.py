@@ -14,6 +14,10 @@ STREAMS = {
     "think": 4,
     "limits": 5,
     "rows": 6,
+    "predictions": 7,
+    "tenants": 8,
+    "priorities": 9,
+    "prefixes": 10,
 }
 """Purpose -> key of its stream. The numbers are part of what a seed means: never change one."""
 

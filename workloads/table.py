@@ -17,7 +17,8 @@ from workloads.collect import Collected
 from workloads.exact import NS_PER_S
 from workloads.faults import Fault, TraceError
 from workloads.files import Batch, parquet_library
-from workloads.formats import OPTIONAL, plain_layout
+from workloads.formats import OPTIONAL, TIMES, plain_layout
+from workloads.hashes import hashes_text
 from workloads.readers import trace_of_columns
 
 COLUMNS = ("arrival_s", "prompt_tokens", "output_tokens", *OPTIONAL)
@@ -49,6 +50,8 @@ def declared(rows: Sequence[Mapping[str, object]], name: str = "requests") -> Tr
 
 
 def _cell(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return hashes_text(value)
     return "" if value is None else str(value)
 
 
@@ -77,15 +80,20 @@ def _columns(trace: Trace) -> dict[str, list[Any]]:
         "output_tokens": trace.output_tokens.tolist(),
     }
     for name in OPTIONAL:
-        if name == "deadline_s" and "deadline_ns" in trace.attributes:
-            times = trace.attributes["deadline_ns"].tolist()
-            columns[name] = [None if time is None else seconds_text(time) for time in times]
-        elif name in trace.attributes:
-            columns[name] = trace.attributes[name].tolist()
+        column = trace.attributes.get(TIMES.get(name, name))
+        if column is None:
+            continue
+        values = column.tolist()
+        if name in TIMES:
+            values = [None if time is None else seconds_text(time) for time in values]
+        columns[name] = values
     return columns
 
 
 def _write_csv(columns: dict[str, list[Any]], path: Path) -> None:
+    if "hash_ids" in columns:
+        texts = [None if ids is None else hashes_text(ids) for ids in columns["hash_ids"]]
+        columns = {**columns, "hash_ids": texts}
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(columns)

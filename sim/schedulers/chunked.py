@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from sim.batch import Batch
-from sim.decision import Decision, Limit
+from sim.decision import Decision
 from sim.kv import Paged
-from sim.queue import Fcfs
-from sim.request import Request
+from sim.orders import Order
+from sim.queue import Queue
+from sim.request import Request, State
 from sim.schedulers.iteration_level import IterationLevel
-from sim.settings import Server
+from sim.schedulers.target import StepTarget
+from sim.settings import Chunked, Server
 
 
 class ChunkedScheduler(IterationLevel):
@@ -24,20 +24,30 @@ class ChunkedScheduler(IterationLevel):
     def __init__(
         self,
         server: Server,
-        queue: Fcfs,
+        queue: Queue,
         batch: Batch,
         pool: Paged,
-        pass_order: Literal["admission", "decode_first", "prefill_first"] = "admission",
-        long_prefill_tokens: int | None = None,
+        order: Order,
+        policy: Chunked,
+        target: StepTarget | None,
     ) -> None:
-        super().__init__(server, queue, batch, pool)
-        self.pass_order = pass_order
-        self.longest_chunk = long_prefill_tokens
+        super().__init__(server, queue, batch, pool, order)
+        self.pass_order = policy.pass_order
+        self.longest_chunk = policy.long_prefill_tokens
         self.next_chunk = server.admit_needs == "next_chunk"
+        self.most_partial = policy.max_partial_prefills
+        self.every = policy.prefill_every
+        self.target = target
+        if target is not None or self.most_partial is not None or self.every > 1:
+            self.plain = False
 
-    def chunk(self, request: Request, budget: int, others: int) -> int:
-        """Prompt tokens that *request* gets of *budget*, with *others* in the system beside it."""
-        left = request.known - request.computed
+    # -- chunks --------------------------------------------------------------------------------
+
+    def chunk(self, request: Request, budget: int, others: int, computed: int) -> int:
+        """Prompt tokens that *request*, of which *computed* are done, gets of *budget*, with
+        *others* in the system beside it.
+        """
+        left = request.known - computed
         if left > budget:
             left = budget
         longest = self.longest_chunk
@@ -45,43 +55,87 @@ class ChunkedScheduler(IterationLevel):
             return longest
         return left
 
+    def _others(self, decision: Decision) -> int:
+        """How many are running or waiting beside one of them."""
+        return (
+            len(self.batch.running)
+            + len(self.queue.waiting)
+            + len(self.swapped.waiting)
+            + len(decision.admitted)
+            + len(decision.resumed)
+            - 1
+        )
+
     def place(self, decision: Decision, request: Request, budget: int) -> int:
-        tokens = min(request.known - request.computed, budget)
+        tokens = min(request.known, budget)
         if self.longest_chunk is not None:
-            others = len(self.batch.running) + len(self.queue.waiting) + len(decision.admitted) - 1
-            tokens = self.chunk(request, budget, others)
+            tokens = self.chunk(request, budget, self._others(decision), 0)
         needed = tokens if self.next_chunk else request.known
         return tokens if self.pool.admit(request, tokens, needed) else 0
 
-    def decide(self) -> Decision:
-        decision = Decision()
+    def asks(self, decision: Decision, request: Request, budget: int) -> tuple[int, int]:
+        cached = self.pool.cached(request)
+        tokens = max(self.chunk(request, budget, self._others(decision), cached), 0)
+        tokens = self._cut(decision, tokens, cached)
+        return tokens, cached + tokens if self.next_chunk else request.known
+
+    def chunk_of(self, decision: Decision, request: Request, budget: int) -> int:
+        tokens = max(self.chunk(request, budget, self._others(decision), request.computed), 0)
+        return self._cut(decision, tokens, request.computed)
+
+    def _cut(self, decision: Decision, tokens: int, past: int) -> int:
+        """*tokens*, or as many of them as `target_step_s` allows."""
+        if self.target is None or tokens <= 0:
+            return tokens
+        return self.target.cut(decision, tokens, past)
+
+    # -- the pass ------------------------------------------------------------------------------
+
+    def compose(self, decision: Decision) -> None:
         batch = self.batch
+        if self.target is not None:
+            self.target.decodes = self.target.context = 0
+        turn = self.every == 1 or self.prefill_turn()
         if self.pass_order == "prefill_first":
-            budget = self._walk(decision, list(batch.prefills), self.budget)
+            budget = self.budget
+            if turn:
+                budget = self._walk(decision, list(batch.prefills), budget)
             if not decision.preempted:
-                budget = self.admit(decision, budget)
+                budget = self._admissions(decision, budget, turn)
             decodes = batch.decodes
             need = batch.crossing()
             if not decision.preempted and decodes <= budget and need + self.spare <= self.pool.free:
                 self.pool.free -= need
             else:
                 self._walk(decision, self._decodes(decision), budget)
+            return
+        fast = None if self.target is not None else self._everybody(decision, turn)
+        if fast is not None:
+            budget = fast
         else:
-            fast = self._everybody(decision)
-            if fast is None:
-                order = list(batch.running)
-                if self.pass_order == "decode_first":
-                    order.sort(key=lambda request: request in batch.prefills)
-                budget = self._walk(decision, order, self.budget)
-            else:
-                budget = fast
-            if not decision.preempted:
-                self.admit(decision, budget)
-        if decision.preempted:
-            decision.limit = Limit.PREEMPTED
-        return decision
+            order = [r for r in batch.running if r not in batch.parked]
+            if not turn:
+                order = [r for r in order if r not in batch.prefills]
+            if self.pass_order == "decode_first":
+                order.sort(key=lambda request: request in batch.prefills)
+            budget = self._walk(decision, order, self.budget)
+        if not decision.preempted:
+            self._admissions(decision, budget, turn)
 
-    def _everybody(self, decision: Decision) -> int | None:
+    def _admissions(self, decision: Decision, budget: int, turn: bool) -> int:
+        if self.swapped.waiting:
+            budget = self.swapped.bring_back(self, decision, budget)
+        if self.target is not None:
+            for request in decision.resumed:
+                if request.resumes == State.DECODE:
+                    self.target.decodes += 1
+                    self.target.context += request.computed
+        if turn:
+            return self.admit(decision, budget)
+        self.no_turn(decision)
+        return budget
+
+    def _everybody(self, decision: Decision, turn: bool) -> int | None:
         """The pass when order cannot matter, since everybody gets what it asks; the budget left.
 
         None, and nothing has changed, when tokens or blocks may lack.
@@ -90,15 +144,17 @@ class ChunkedScheduler(IterationLevel):
         budget = self.budget - batch.decodes
         need = batch.crossing()
         chunks = []
-        if batch.prefills:
-            others = len(batch.running) + len(self.queue.waiting) - 1
+        if batch.prefills and turn:
+            others = self._others(decision)
             last = next(reversed(batch.running))
+            prefills_left = min(budget, self.prefill_budget)
             for request in batch.prefills:
-                asked = self.chunk(request, self.budget, others)
-                tokens = min(asked, budget)
+                asked = self.chunk(request, self.prefill_budget, others, request.computed)
+                tokens = min(asked, prefills_left)
                 # the last in the order may get less than it asks; anybody else needs the walk
                 if tokens < asked and (request is not last or tokens == 0):
                     return None
+                prefills_left -= tokens
                 budget -= tokens
                 need += pool.growth(request, request.computed + tokens)
                 chunks.append((request, tokens))
@@ -108,29 +164,42 @@ class ChunkedScheduler(IterationLevel):
         for request, tokens in chunks:
             if pool.grows:
                 request.blocks += pool.growth(request, request.computed + tokens)
+            if pool.caching:
+                pool.scheduled(request, request.computed + tokens)
         decision.chunks = chunks
         return budget
 
     def _decodes(self, decision: Decision) -> list[Request]:
         gone = set(decision.preempted)
-        prefills = self.batch.prefills
-        return [r for r in self.batch.running if r not in prefills and r not in gone]
+        batch = self.batch
+        return [
+            r
+            for r in batch.running
+            if r not in batch.prefills and r not in batch.parked and r not in gone
+        ]
 
     def _walk(self, decision: Decision, order: list[Request], budget: int) -> int:
         """The pass as it is defined, request by request; the budget left is returned."""
         if not order:
             return budget
         batch, pool = self.batch, self.pool
-        others = len(batch.running) + len(self.queue.waiting) + len(decision.admitted) - 1
+        others = self._others(decision)
         gone = set(decision.preempted)
-        alive = [r for r in batch.running if r not in gone] + decision.admitted
+        alive = [r for r in batch.running if r not in gone] + decision.resumed + decision.admitted
         given: dict[Request, tuple[int, int]] = {r: (n, 0) for r, n in decision.chunks}
         for request in order:
             if request in gone:
                 continue
             prefilling = request in batch.prefills
-            tokens = self.chunk(request, budget, others) if prefilling else min(1, budget)
-            if tokens == 0:
+            if prefilling:
+                left = self.left(decision, budget)
+                tokens = max(self.chunk(request, left, others, request.computed), 0)
+                if self.target is not None and tokens:
+                    self._tell_target(given)
+                    tokens = self.target.cut(decision, tokens, request.computed)
+            else:
+                tokens = min(1, budget)
+            if tokens <= 0:
                 if not prefilling:
                     decision.paused.append(request)
                 continue
@@ -140,9 +209,12 @@ class ChunkedScheduler(IterationLevel):
                 takes = int(pool.grows and batch.past(request) % pool.block_size == 0)
             asks = takes if prefilling else max(takes, self.spare)
             while asks > pool.free:
-                victim = self._preempt(decision, alive, given)
+                victim = self.make_room(decision, alive, given)
+                if victim is None:
+                    continue
                 gone.add(victim)
                 budget += given.pop(victim, (0, 0))[0]
+                self._take_back(decision, victim)
                 if victim is request:
                     break
             else:
@@ -152,23 +224,20 @@ class ChunkedScheduler(IterationLevel):
                 if prefilling:
                     request.blocks += takes
                     decision.chunks.append((request, tokens))
+                    if pool.caching:
+                        pool.scheduled(request, request.computed + tokens)
+        if self.target is not None:
+            self._tell_target(given)
         return budget
 
-    def _preempt(
-        self,
-        decision: Decision,
-        alive: list[Request],
-        given: dict[Request, tuple[int, int]],
-    ) -> Request:
-        victim = alive[-1]
-        if victim in decision.admitted:
-            alive.pop()
-            decision.preempted.append(victim)
-            self.pool.release(victim)
-        else:
-            self.preempt_last(decision, alive)
-            if victim not in self.batch.prefills:
-                self.pool.free += given.get(victim, (0, 0))[1]
+    def _take_back(self, decision: Decision, victim: Request) -> None:
+        """What this decision had given to *victim* is no longer in it."""
         decision.chunks = [(r, n) for r, n in decision.chunks if r is not victim]
         decision.paused = [r for r in decision.paused if r is not victim]
-        return victim
+
+    def _tell_target(self, given: dict[Request, tuple[int, int]]) -> None:
+        """Which decodes are in the iteration."""
+        assert self.target is not None
+        decodes = [r for r in given if r in self.batch.running and r not in self.batch.prefills]
+        self.target.decodes = len(decodes)
+        self.target.context = sum(self.batch.past(r) for r in decodes)

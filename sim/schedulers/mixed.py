@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from sim.batch import Batch
 from sim.decision import Decision
+from sim.kv import Paged
+from sim.orders import Order
+from sim.queue import Queue
 from sim.schedulers.iteration_level import IterationLevel
+from sim.settings import Server
 
 
 class MixedScheduler(IterationLevel):
@@ -11,9 +16,27 @@ class MixedScheduler(IterationLevel):
 
     whole_prompts = True
 
-    def decide(self) -> Decision:
-        decision = Decision()
+    def __init__(
+        self,
+        server: Server,
+        queue: Queue,
+        batch: Batch,
+        pool: Paged,
+        order: Order,
+        prefill_every: int = 1,
+    ) -> None:
+        super().__init__(server, queue, batch, pool, order)
+        self.every = prefill_every
+        self.plain = self.plain and prefill_every == 1
+
+    def compose(self, decision: Decision) -> None:
         self.all_decode(decision)
-        if not decision.preempted:
-            self.admit(decision, self.budget - self.batch.decodes)
-        return decision
+        if decision.preempted:
+            return
+        budget = self.budget - self.batch.decodes
+        if self.swapped.waiting:
+            budget = self.swapped.bring_back(self, decision, budget)
+        if self.every > 1 and not self.prefill_turn():
+            self.no_turn(decision)
+        else:
+            self.admit(decision, budget)

@@ -13,11 +13,16 @@ class PrefillFirstScheduler(IterationLevel):
 
     whole_prompts = True
 
-    def decide(self) -> Decision:
-        decision = Decision()
-        self.admit(decision, self.budget)
-        if decision.admitted:
+    def compose(self, decision: Decision) -> None:
+        out = bool(self.swapped.waiting)
+        if not out:
+            self.admit(decision, self.budget)
+        if decision.admitted or decision.chunks:
             decision.all_paused = True
-        else:
-            self.all_decode(decision)
-        return decision
+            return
+        self.all_decode(decision)
+        if out:
+            budget = self.budget - self.batch.decodes
+            if not decision.preempted:
+                budget = self.swapped.bring_back(self, decision, budget)
+            self.told(decision, budget)

@@ -74,10 +74,10 @@ def test_help_imports_nothing_heavy():
 def test_help_lists_every_command(itersim):
     code, out, err = itersim("--help")
     assert (code, err) == (0, "")
-    for command in ("run", "check", "schema", "profiles", "trace"):
+    for command in ("run", "check", "schema", "profiles", "policies", "trace"):
         assert f"\n  {command} " in out
     assert "..." not in out.replace("[ARGS]...", "")
-    for command in (["run"], ["check"], ["schema"], ["profiles"], ["trace", "describe"]):
+    for command in (["run"], ["check"], ["schema"], ["policies"], ["trace", "describe"]):
         code, out, err = itersim(*command, "--help")
         assert (code, err) == (0, "")
         assert out.startswith("Usage: itersim ")
@@ -148,7 +148,7 @@ def test_a_wrong_spec_is_told_fault_by_fault_and_nothing_is_written(itersim, fak
     assert err == (
         "f.yaml:6: server.slots: must be a whole number >= 1, not 0\n"
         "f.yaml:9: seed: unknown key; did you mean 'seeds'? known: name, description, horizon_s, "
-        "seeds, slo, fast_forward, sweep, workload, step_time, schedulers, server\n"
+        "seeds, slo, clients, fast_forward, sweep, workload, step_time, schedulers, server\n"
     )
     assert [p.name for p in tmp_path.iterdir()] == ["f.yaml"]
     assert fake_run.calls == []

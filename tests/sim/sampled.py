@@ -5,26 +5,43 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from random import Random
+from typing import Any
 
+import numpy as np
 from naive import NaiveConfig, NaiveRequest, NaiveResult
 from naive import simulate as simulate_naively
+from numpy.typing import NDArray
 
 from sim import (
     Affine,
     Bucketed,
     Chunked,
     Constant,
+    Edf,
+    Fair,
+    Fcfs,
     Grid,
+    Host,
     Knee,
+    LongestFirst,
     Mixed,
+    Mlfq,
+    Order,
     PrefillFirst,
+    Priority,
+    Reserved,
     Server,
+    ShortestPredicted,
+    ShortestPrompt,
+    Srpt,
     Static,
     StepTime,
+    Swap,
     Table,
     Trace,
     trace_of,
 )
+from sim import Random as RandomOrder
 from sim.settings import Policy
 
 MS = 1_000_000
@@ -41,11 +58,20 @@ class Case:
     @property
     def trace(self) -> Trace:
         rows = self.requests
+        more = {
+            name: [getattr(r, name) for r in rows]
+            for name in SAID
+            if any(getattr(r, name) not in (None, EMPTY.get(name)) for r in rows)
+        }
+        if "hash_ids" in more:
+            more["hash_tokens"] = [r.hash_tokens for r in rows]
+            more["hash_ids"] = objects(more["hash_ids"])
         return trace_of(
             [r.arrival_ns for r in rows],
             [r.prompt for r in rows],
             [r.output for r in rows],
             max_tokens=[r.output if r.limit is None else r.limit for r in rows],
+            **more,
         )
 
     @property
@@ -67,7 +93,26 @@ class Case:
             skip_depth=had.skip_depth,
             admit_needs=had.admit_needs,  # type: ignore[arg-type]
             append_check=had.append_check,  # type: ignore[arg-type]
+            **({} if had.kind == "static" else self._policies()),
+            host=None if had.host is None else Host(**had.host),
         )
+
+    def _policies(self) -> dict[str, Any]:
+        had = self.config
+        return {
+            "reservation": had.reservation,
+            "watermark": had.watermark,
+            "prefix_caching": had.prefix_caching,
+            "order": order_of(had.order),
+            "displace": had.displace,
+            "skip_age": had.skip_age,
+            "decode_reserve": had.decode_reserve,
+            "victim": had.victim,
+            "preemption": had.preemption,
+            "swap": None if had.swap is None else Swap(**had.swap),
+            "scheduling": had.scheduling,
+            "stop": had.stop,
+        }
 
     @property
     def policy(self) -> Policy:
@@ -82,9 +127,16 @@ class Case:
                 delivery=had.delivery,  # type: ignore[arg-type]
             )
         if had.kind == "chunked":
-            order = had.pass_order
-            return Chunked(pass_order=order, long_prefill_tokens=had.long_prefill_tokens)  # type: ignore[arg-type]
-        return Mixed() if had.kind == "mixed" else PrefillFirst()
+            return Chunked(
+                pass_order=had.pass_order,  # type: ignore[arg-type]
+                long_prefill_tokens=had.long_prefill_tokens,
+                max_partial_prefills=had.max_partial_prefills,
+                prefill_every=had.prefill_every,
+                target_step_s=had.target_step_s,
+            )
+        if had.kind == "mixed":
+            return Mixed(prefill_every=had.prefill_every)
+        return PrefillFirst()
 
     def naively(self) -> NaiveResult:
         """What the naive simulator makes of it."""
@@ -102,6 +154,49 @@ class Case:
         return simulate_naively(self.config, self.requests, step_ns)
 
 
+SAID = (
+    "tenant",
+    "priority",
+    "deadline_ns",
+    "predicted_output_tokens",
+    "prefix_group",
+    "prefix_tokens",
+    "hash_ids",
+    "cancel_ns",
+    "cancel_after_tokens",
+    "ttft_timeout_ns",
+    "timeout_ns",
+)
+EMPTY = {"priority": 0, "prefix_tokens": 0}
+ORDERS: dict[str, Callable[..., Order]] = {
+    "fcfs": Fcfs,
+    "priority": Priority,
+    "shortest_prompt": ShortestPrompt,
+    "shortest_predicted": ShortestPredicted,
+    "srpt": Srpt,
+    "longest_first": LongestFirst,
+    "edf": Edf,
+    "fair": Fair,
+    "mlfq": Mlfq,
+    "random": RandomOrder,
+}
+
+
+def order_of(had: dict[str, Any]) -> Order:
+    """The order that the naive simulator is told in plain data."""
+    options = {name: value for name, value in had.items() if name != "kind"}
+    if "reserved" in options:
+        options["reserved"] = {c: Reserved(**kept) for c, kept in options["reserved"].items()}
+    return ORDERS[had["kind"]](**options)
+
+
+def objects(values: list[Any]) -> NDArray[np.object_]:
+    """A column of tuples, not a table."""
+    column = np.empty(len(values), dtype=object)
+    column[:] = values
+    return column
+
+
 def case(seed: int, count: int | None = None) -> Case:
     """A case of *count* requests; in every other one, times are those of iterations' ends."""
     chance = Random(seed)
@@ -114,6 +209,226 @@ def case(seed: int, count: int | None = None) -> Case:
     if chance.random() < 0.5:
         made = on_boundaries(chance, made)
     return made
+
+
+def policy_case(seed: int, only: str | None = None) -> Case:
+    """As `case`, under orders and options of every kind, with clients that may give up.
+
+    *only* names what is varied: "orders", "memory", "pass", "clients", "host", "prefix", "async";
+    None: anything.
+    """
+    while True:
+        chance = Random(f"policies {seed}")
+        made = case(chance.randint(0, 1 << 40))
+        if made.config.kind == "static" and chance.random() < 0.9:
+            seed += 1 << 40
+            continue
+        topics = [only] if only else chance.sample(TOPICS, chance.choice([1, 1, 2, 3, 6]))
+        config, requests = made.config, made.requests
+        if config.kind == "static":
+            topics = [topic for topic in topics if topic in ("clients", "host")]
+        for topic in topics:
+            config, requests = VARIED[topic](chance, config, requests)
+        varied = Case(config, requests, made.curve)
+        try:
+            varied.server, varied.policy, varied.trace  # noqa: B018 - raises if contradictory
+        except ValueError:
+            seed += 1 << 40
+            continue
+        if chance.random() < 0.3:
+            varied = on_boundaries(chance, varied)
+        return varied
+
+
+# ---------------------------------------------------------------- policies
+
+Varied = tuple[NaiveConfig, list[NaiveRequest]]
+
+
+def say(chance: Random, requests: list[NaiveRequest], **values: Callable[[], Any]) -> Any:
+    """The same requests, each saying more of itself."""
+    return [replace(r, **{name: value() for name, value in values.items()}) for r in requests]
+
+
+def an_order(chance: Random, config: NaiveConfig, requests: list[NaiveRequest]) -> Varied:
+    kind = chance.choice(list(ORDERS))
+    order: dict[str, Any] = {"kind": kind}
+    last = max(r.arrival_ns for r in requests) + 1
+    if kind == "priority":
+        how = chance.choice(["plain", "aging", "quota", "reserved", "both"])
+        if how == "aging":
+            order["aging_s"] = max(chance.choice([last / 10, last / 3, last]) / 1e9, 1e-9)
+        if how in ("quota", "both"):
+            shares = chance.choice([{0: 0.5}, {3: 0.25}, {1: 0.3, 2: 0.4}, {0: 0.1, 3: 0.9}])
+            order["quota"] = shares
+        if how in ("reserved", "both"):
+            classes = chance.sample(range(4), chance.randint(1, 2))
+            order["reserved"] = {
+                c: {"slots": chance.randint(0, 2), "tokens": chance.choice([0, 0, 1, 5])}
+                for c in classes
+            }
+    elif kind in ("shortest_prompt", "shortest_predicted", "srpt") and chance.random() < 0.5:
+        order["aging_tokens_per_s"] = chance.choice([1, 10, 1000])
+    elif kind == "edf":
+        order |= {"shed": chance.random() < 0.6, "token_s": chance.choice([0.0, 1e-3, 0.3])}
+    elif kind == "fair":
+        if chance.random() < 0.5:
+            order |= {"prompt_weight": chance.choice([1, 0.5, 3]), "output_weight": 1.5}
+        if chance.random() < 0.5:
+            order["weights"] = {"a": 2, "b": 0.3}
+    elif kind == "mlfq":
+        order |= {"levels": chance.randint(1, 4), "quantum_tokens": chance.choice([1, 3, 8, 20])}
+        order["starve_s"] = chance.choice([None, max(last / 1e9 / 5, 1e-9)])
+    elif kind == "random":
+        order["seed"] = chance.randint(0, 9)
+    requests = say(
+        chance,
+        requests,
+        priority=lambda: chance.randint(0, 3),
+        tenant=lambda: chance.choice("abc"),
+    )
+    if chance.random() < 0.8:
+        requests = [
+            replace(
+                r,
+                deadline_ns=chance.choice([None, r.arrival_ns + chance.randint(0, 2 * last)]),
+                predicted_output_tokens=chance.choice([None, max(1, r.output + chance.randint(-5, 5))]),
+            )
+            for r in requests
+        ]
+    displaces = ORDERS[kind](**{}).displaces and "quota" not in order and "reserved" not in order
+    return replace(
+        config,
+        order=order,
+        displace=displaces and chance.random() < 0.5,
+        victim=chance.choice([None, None, "last_admitted", "least_urgent"]),
+    ), requests
+
+
+def a_memory_policy(chance: Random, config: NaiveConfig, requests: list[NaiveRequest]) -> Varied:
+    preemption = chance.choice(["recompute", "swap", "swap", "retain", "reject"])
+    if preemption == "retain" and not config.displace:
+        order = {"kind": "priority"}
+        requests = say(chance, requests, priority=lambda: chance.randint(0, 3))
+        config = replace(config, order=order, displace=True)
+    swap = None
+    if preemption == "swap":
+        swap = {
+            "block_s": chance.choice([0.0, 1e-9, 1e-3, 0.05]),
+            "host_blocks": chance.choice([None, 0, 3, 10]),
+            "overlap": chance.random() < 0.4,
+        }
+    config = replace(
+        config,
+        preemption=preemption,
+        swap=swap,
+        victim=chance.choice(
+            [None, "last_admitted", "least_urgent", "fewest_generated", "largest_kv"]
+        ),
+    )
+    if config.kv == "paged":
+        return replace(config, watermark=chance.choice([0.0, 0.01, 0.2, 0.5])), requests
+    lengths = max(r.prompt + (r.limit or r.output) for r in requests)
+    return replace(
+        config,
+        reservation=chance.choice(["exact", "pow2", "max"]),
+        max_context=lengths + chance.randint(0, 20),
+    ), requests
+
+
+def a_pass(chance: Random, config: NaiveConfig, requests: list[NaiveRequest]) -> Varied:
+    config = replace(config, skip_age=None)
+    if config.head_of_line == "skip":
+        config = replace(config, skip_age=chance.choice([None, 0, 1, 2, 5]))
+    budget = config.max_batched_tokens
+    if budget is not None and budget > 1:
+        config = replace(config, decode_reserve=chance.choice([0, 1, budget // 2, budget - 1]))
+    if config.kind in ("mixed", "chunked"):
+        config = replace(config, prefill_every=chance.choice([1, 1, 2, 3, 7]))
+    if config.kind == "chunked":
+        config = replace(config, max_partial_prefills=chance.choice([None, 1, 2]))
+        if chance.random() < 0.3:
+            unit = chance.choice([1e-9, 1e-6, 1e-3])
+            config = replace(
+                config, target_step_s=unit * chance.randint(1, 900), pass_order="decode_first"
+            )
+    return config, requests
+
+
+def clients(chance: Random, config: NaiveConfig, requests: list[NaiveRequest]) -> Varied:
+    last = max(r.arrival_ns for r in requests) + 1
+
+    def some(value: Callable[[], int], often: float) -> int | None:
+        return value() if chance.random() < often else None
+
+    often = chance.choice([0.1, 0.3, 0.7])
+    return config, [
+        replace(
+            r,
+            cancel_ns=some(lambda: chance.randint(0, 2 * last), often),
+            cancel_after_tokens=some(lambda n=r.output: chance.randint(1, n + 1), often / 2),
+            ttft_timeout_ns=some(lambda: chance.randint(1, last), often),
+            timeout_ns=some(lambda: chance.randint(1, 2 * last), often),
+        )
+        for r in requests
+    ]
+
+
+def a_host(chance: Random, config: NaiveConfig, requests: list[NaiveRequest]) -> Varied:
+    unit = chance.choice([1e-9, 1e-6, 1e-3])
+    host = {
+        name: unit * chance.choice([0, 0, 1, 30, 0.7])
+        for name in ("constant_s", "per_sequence_s", "per_token_s", "per_admission_s")
+    }
+    return replace(config, host=host), requests
+
+
+def prefixes(chance: Random, config: NaiveConfig, requests: list[NaiveRequest]) -> Varied:
+    groups = chance.choice([1, 2, 4])
+    if chance.random() < 0.7:
+        requests = [
+            replace(r, prefix_group=chance.randrange(groups), prefix_tokens=chance.randint(0, r.prompt))
+            for r in requests
+        ]
+    else:
+        size = chance.choice([1, 2, 4, 5])
+        requests = [
+            replace(
+                r,
+                hash_tokens=size,
+                hash_ids=chained(chance, -(-r.prompt // size), groups),
+            )
+            for r in requests
+        ]
+    return replace(config, kv="paged", reservation="exact", prefix_caching=True), requests
+
+
+def chained(chance: Random, count: int, choices: int) -> tuple[int, ...]:
+    """Ids as traces have them: each stands for everything up to it."""
+    names, at = [], 1
+    for _ in range(count):
+        at = at * 7 + chance.randrange(choices)
+        names.append(at)
+    return tuple(names)
+
+
+def ahead(chance: Random, config: NaiveConfig, requests: list[NaiveRequest]) -> Varied:
+    if config.preemption == "swap":
+        config = replace(config, preemption="recompute", swap=None)
+    stop = chance.choice(["length", "eos"])
+    return replace(config, scheduling="asynchronous", stop=stop), requests
+
+
+VARIED: dict[str, Callable[[Random, NaiveConfig, list[NaiveRequest]], Varied]] = {
+    "orders": an_order,
+    "memory": a_memory_policy,
+    "pass": a_pass,
+    "clients": clients,
+    "host": a_host,
+    "prefix": prefixes,
+    "async": ahead,
+}
+TOPICS = list(VARIED)
 
 
 # ---------------------------------------------------------------- workloads

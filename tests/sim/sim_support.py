@@ -59,6 +59,7 @@ class Iteration:
     """One forward pass. Requests count from 0 in order of arrival, slots from 1."""
 
     start_ns: int
+    gap_ns: int
     step_ns: int
     decodes: int
     context: int
@@ -75,7 +76,7 @@ class Iteration:
 
     @property
     def end_ns(self) -> int:
-        return self.start_ns + self.step_ns
+        return self.start_ns + self.gap_ns + self.step_ns
 
     @property
     def tokens(self) -> int:
@@ -101,12 +102,13 @@ def iterations(analysis: Analysis) -> list[Iteration]:
         held = [rows[name][segment].astype(int) for name in ("useful", "stranded", "paused")]
         columns = (
             piece.start_ns,
+            piece.gap_ns,
             piece.step_ns,
             line.decodes[segment],
             line.context[segment] + line.decodes[segment] * piece.offset,
             *held,
             run.slots - sum(held),
-            boundaries.waiting_at(segment, piece.start_ns),
+            boundaries.waiting(piece),
             boundaries.blocks(piece),
         )
         limits = boundaries.stopped_by(piece).tolist()
@@ -135,6 +137,7 @@ class Moved:
     iteration: int
     known: int
     slot: int
+    entries: int
     before: str
     after: str
     reason: str

@@ -77,8 +77,8 @@ def test_a_source_hands_out_the_requests_of_its_trace_with_their_attributes(
                 request.deadline_ns,
                 request.predicted_output_tokens,
             )
-            declared = (21 + i, [3, 1, 2, 0, 5][i], [1, 0, 1, 2, 0][i], 31 + i, 41 + i)
-            assert seen == (declared if with_attributes else (11 + i, 0, 0, None, None))
+            declared = (21 + i, [3, 1, 2, 0, 5][i], "babca"[i], 31 + i, 41 + i)
+            assert seen == (declared if with_attributes else (11 + i, 0, None, None, None))
         assert source.next_ns() is None
         with pytest.raises(IndexError, match="no request left"):
             source.take()

@@ -13,15 +13,19 @@ from sim import (
     Affine,
     Analysis,
     Chunked,
+    Fcfs,
     PrefillFirst,
+    Priority,
     Run,
     Server,
+    Swap,
     audit,
     simulate,
     trace_of,
 )
 
 RECORDED = Path(__file__).parents[1] / "conformance"
+RECORDINGS = ["fcfs", "next_chunk", "long_prefill", "v0", "priority", "prefix", "v0_swap", "async"]
 BOTH_WAYS = pytest.mark.parametrize("fast_forward", [True, False], ids=["fast", "stepped"])
 
 
@@ -35,6 +39,11 @@ def replay(recorded: dict[str, Any], fast_forward: bool) -> Analysis:
         block_size=had["block"],
         admit_needs=had["admit_needs"],
         append_check="spare_block" if v0 else "exact",
+        order=Priority() if had["policy"] == "priority" else Fcfs(),
+        prefix_caching=had.get("prefix_caching", False),
+        preemption=had.get("preemption", "recompute"),
+        swap=Swap(block_s=0) if had.get("preemption") == "swap" else None,
+        scheduling="asynchronous" if had.get("asynchronous") else "synchronous",
     )
     chunked = Chunked(long_prefill_tokens=had["long_prefill_tokens"])
     curve = Affine(
@@ -43,9 +52,11 @@ def replay(recorded: dict[str, Any], fast_forward: bool) -> Analysis:
         per_context_s=cost["per_context_ns"] / 1e9,
         per_prefill_token_s=cost["per_prefill_token_ns"] / 1e9,
     )
-    arrivals, prompts, outputs = zip(*(r[:3] for r in recorded["requests"]), strict=True)
+    columns = list(zip(*recorded["requests"], strict=True))
+    names = ("priority", "prefix_group", "prefix_tokens")
+    more = dict(zip(names, columns[3:], strict=False))
     run = simulate(
-        trace_of(arrivals, prompts, outputs),
+        trace_of(*columns[:3], **more),
         server,
         PrefillFirst() if v0 else chunked,
         curve,
@@ -61,9 +72,9 @@ def decisions(analysis: Analysis) -> list[list[Any]]:
     gone: dict[int, list[int]] = {}
     joined = set()
     for move in moves(analysis.run):
-        if move.after == "preempted":
+        if move.after == "preempted" and move.before != "preempted":
             gone.setdefault(move.iteration, []).append(move.request)
-        elif move.after == "prefill":
+        elif move.before in ("waiting", "preempted"):
             joined.add(move.iteration)
     rows: list[list[Any]] = []
     for number, iteration in enumerate(iterations(analysis), start=1):
@@ -77,22 +88,33 @@ def decisions(analysis: Analysis) -> list[list[Any]]:
     return rows
 
 
+def recorded_decisions(recorded: dict[str, Any]) -> list[list[Any]]:
+    """The same of the recording; of an asynchronous one, empty decisions are left out."""
+    if recorded["kind"] != "async":
+        return [[*row[:3], sorted(row[3])] for row in recorded["iterations"]]
+    return [
+        [start, step, scheduled, sorted(gone)]
+        for _, start, step, scheduled, gone in recorded["iterations"]
+        if scheduled or gone
+    ]
+
+
 def first_tokens(run: Run) -> list[int]:
     first: dict[int, int] = {}
     for move in moves(run):
-        if move.before == "prefill" and move.after in ("decode", "completed"):
+        if move.reason == "prompt_done" or (move.before, move.after) == ("prefill", "completed"):
             first.setdefault(move.request, move.time_ns)
     return [first[request] for request in range(len(run.requests))]
 
 
 @BOTH_WAYS
-@pytest.mark.parametrize("name", ["fcfs", "next_chunk", "long_prefill", "v0"])
+@pytest.mark.parametrize("name", RECORDINGS)
 def test_every_recorded_decision_is_made_again(name: str, fast_forward: bool) -> None:
     lines = (RECORDED / f"{name}.jsonl").read_text().splitlines()
     assert len(lines) == 80
     for line, recorded in enumerate(map(json.loads, lines), start=1):
         analysis = replay(recorded, fast_forward)
-        expected = [[*row[:3], sorted(row[3])] for row in recorded["iterations"]]
+        expected = recorded_decisions(recorded)
         for number, (ours, theirs) in enumerate(
             zip(decisions(analysis), expected, strict=True), start=1
         ):

@@ -97,6 +97,32 @@ def test_optional_columns_are_checked_too(tmp_path: Path):
     }
 
 
+@pytest.mark.parametrize(
+    ("column", "cells", "reason"),
+    [
+        ("cancel_s", ["soon"], "unparsable"),
+        ("timeout_s", ["0", "-1", "0.0000000001"], "not_positive"),
+        ("ttft_timeout_s", ["0", "-2.5"], "not_positive"),
+        ("ttft_timeout_s", ["x"], "unparsable"),
+        ("cancel_after_tokens", ["0", "-1"], "not_positive"),
+        ("cancel_after_tokens", ["1.5"], "not_integer"),
+        ("hash_tokens", ["0"], "not_positive"),
+        ("hash_ids", ["1 x", "1.5", "[1, 2", "1-2", "1_000"], "unparsable"),
+        ("hash_ids", ["1 2"], "no_hash_tokens"),
+        ("prefix_tokens", ["10"], "prefix_over_prompt"),
+    ],
+)
+def test_columns_of_clients_and_prefixes_are_checked(
+    tmp_path: Path, column: str, cells: list[str], reason: str
+):
+    rows = [f"0,9,1,{cell}\n" for cell in [*cells, ""]]
+    file = read(
+        tmp_path, "csv", f"arrival_s,prompt_tokens,output_tokens,{column}\n" + "".join(rows)
+    )
+    assert dropped(file) == {reason: (len(cells), tuple(range(1, len(cells) + 1)))}
+    assert len(file.trace) == 1
+
+
 def test_only_the_first_rows_of_a_reason_are_listed(tmp_path: Path):
     lines = "".join(f"{i},1,{i % 2}\n" for i in range(20_000))
     text = "arrived_at,num_prefill_tokens,num_decode_tokens\n" + lines

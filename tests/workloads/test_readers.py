@@ -79,10 +79,15 @@ def test_mooncake_counts_milliseconds_in_jsonl_and_in_csv(tmp_path: Path):
         {"timestamp": 3052, "input_length": 8, "output_length": 7, "hash_ids": []},
     ]
     expected = [(0, 6, 5), (3_025_000_000, 8, 7)]
-    assert rows(read(tmp_path, "mooncake", jsonl(*records)).trace) == expected
-    assert rows(read(tmp_path, "mooncake", json.dumps(records)).trace) == expected
+    for text in (jsonl(*records), json.dumps(records)):
+        trace = read(tmp_path, "mooncake", text).trace
+        assert rows(trace) == expected
+        assert trace.attributes["hash_ids"].tolist() == [(0, 1), None]
+        assert trace.attributes["hash_tokens"].tolist() == [512, None]
     table = "timestamp,input_length,output_length,n_hash_blocks\n27,6,5,2\n3052,8,7,0\n"
-    assert rows(read(tmp_path, "mooncake", table).trace) == expected
+    trace = read(tmp_path, "mooncake", table).trace
+    assert rows(trace) == expected
+    assert trace.attributes == {}
 
 
 def test_bailian_counts_seconds_and_its_chats_make_conversations(tmp_path: Path):
@@ -102,7 +107,9 @@ def test_bailian_counts_seconds_and_its_chats_make_conversations(tmp_path: Path)
     trace = read(tmp_path, "bailian", jsonl(*records, record(4, 2, 62), record(5, 99, 63))).trace
     assert trace.arrival_ns.tolist()[:3] == [0, 1_000_000, 86_000_000]
     assert trace.attributes["session"].tolist() == ["1", "1", "3", "1", "99"]
-    assert set(trace.attributes) == {"session"}
+    assert set(trace.attributes) == {"session", "hash_ids", "hash_tokens"}
+    assert trace.attributes["hash_ids"].tolist() == [(1089, 1090)] * 5
+    assert trace.attributes["hash_tokens"].tolist() == [16] * 5
 
 
 def test_vidur_counts_seconds(tmp_path: Path):
@@ -279,6 +286,25 @@ def test_a_deadline_keeps_its_distance_from_the_arrival_at_any_speed(tmp_path: P
     text = "arrival_s,prompt_tokens,output_tokens,deadline_s\n10,1,1,13\n30,1,1,\n50,1,1,50.5\n"
     deadlines = read(tmp_path, "csv", text, speed=2.0).trace.attributes["deadline_ns"]
     assert deadlines.tolist() == [3 * S, None, 20 * S + S // 2]
+
+
+def test_a_cancellation_keeps_its_distance_and_a_time_out_its_length_at_any_speed(tmp_path: Path):
+    text = (
+        "arrival_s,prompt_tokens,output_tokens,cancel_s,timeout_s,ttft_timeout_s\n"
+        "10,1,1,13,3,\n30,1,1,,,0.1\n50,1,1,50.5,0.000000001,2e1\n"
+    )
+    found = read(tmp_path, "csv", text, speed=2.0).trace.attributes
+    assert found["cancel_ns"].tolist() == [3 * S, None, 20 * S + S // 2]
+    assert found["timeout_ns"].tolist() == [3 * S, None, 1]
+    assert found["ttft_timeout_ns"].tolist() == [None, S // 10, 20 * S]
+
+
+def test_hash_ids_may_be_lists_or_text_and_blanks_are_none(tmp_path: Path):
+    columns = "arrival_s,prompt_tokens,output_tokens,hash_tokens,hash_ids\n"
+    text = columns + '0,9,1,4,1 2\n1,9,1,4,"[1, -2]"\n2,9,1,4,[]\n3,9,1,,null\n4,9,1,4,3\n'
+    found = read(tmp_path, "csv", text).trace.attributes
+    assert found["hash_ids"].tolist() == [(1, 2), (1, -2), None, None, (3,)]
+    assert found["hash_tokens"].tolist() == [4, 4, 4, None, 4]
 
 
 def test_a_column_of_blanks_is_no_column(tmp_path: Path):

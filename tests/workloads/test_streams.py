@@ -46,6 +46,10 @@ def test_the_numbers_of_a_seed_are_part_of_its_meaning():
         "think": 4,
         "limits": 5,
         "rows": 6,
+        "predictions": 7,
+        "tenants": 8,
+        "priorities": 9,
+        "prefixes": 10,
     }
 
 

@@ -29,6 +29,12 @@ FULL = trace_of(
     prefix_group=np.array(["g", None, "g"], dtype=object),
     prefix_tokens=[1, 0, 1],
     label=["R1", "R2", "ü"],
+    cancel_ns=np.array([None, 7, 2 * S], dtype=object),
+    cancel_after_tokens=np.array([None, None, 3], dtype=object),
+    ttft_timeout_ns=np.array([1, None, S + 1], dtype=object),
+    timeout_ns=[1, 2, 3 * S],
+    hash_ids=[(1, 2), None, (2**63 - 1,)],
+    hash_tokens=np.array([2, None, 1], dtype=object),
 )
 
 
@@ -142,6 +148,19 @@ def test_declared_rows_stay_as_they_are_declared():
 def test_declared_rows_of_one_time_keep_their_order():
     rows = [{"arrival_s": 0, "prompt_tokens": n, "output_tokens": 1} for n in (5, 3, 4)]
     assert declared(rows).prompt_tokens.tolist() == [5, 3, 4]
+
+
+def test_declared_clients_and_hashes_are_exact():
+    row = {"arrival_s": 1, "prompt_tokens": 9, "output_tokens": 4, "hash_tokens": 4}
+    more = {"cancel_s": Decimal("1.000000001"), "timeout_s": "0.3", "hash_ids": [7, 8]}
+    found = declared([{**row, **more}, {**row, "cancel_after_tokens": 2, "hash_ids": (7,)}])
+    assert {name: column.tolist() for name, column in found.attributes.items()} == {
+        "cancel_ns": [S + 1, None],
+        "timeout_ns": [3 * S // 10, None],
+        "cancel_after_tokens": [None, 2],
+        "hash_ids": [(7, 8), (7,)],
+        "hash_tokens": [4, 4],
+    }
 
 
 def test_every_fault_of_declared_rows_is_told_at_once():

@@ -1,0 +1,115 @@
+"""What the parts of a spec must satisfy together, beyond what each of them says of itself.
+
+Each check reads the file's plain data, which may have any faults, and yields the places and texts
+of those it finds.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from experiments.document import Document
+from experiments.faults import Fault, Path, dotted, shown, unknown
+from experiments.models import kind_of
+from experiments.spec import curves_of, file_paths
+from experiments.spec_arrivals import ARRIVALS
+from experiments.spec_order import order_kind
+from experiments.spec_server import AnyScheduler
+from experiments.spec_workload import SampledWorkload
+
+Found = Iterator[tuple[Path, str]]
+
+_ENDLESS = {kind_of(kind) for kind in ARRIVALS if "requests" in kind.model_fields}
+"""Arrivals that go on for ever unless they are told how many requests to send."""
+
+
+def _part(data: Any, key: str) -> dict[str, Any]:
+    """A mapping within *data*; an empty one where it is none."""
+    part = data.get(key) if isinstance(data, dict) else None
+    return part if isinstance(part, dict) else {}
+
+
+def without_an_end(raw: dict[str, Any], faulty: set[str]) -> Found:
+    """Arrivals that never end need a horizon. *faulty*: paths that have a fault already."""
+    here = ("workload", "arrivals")
+    arrivals = _part(_part(raw, "workload"), "arrivals")
+    if raw.get("horizon_s") is not None or arrivals.get("requests") is not None:
+        return
+    if any(path.startswith(dotted(here)) or path == "horizon_s" for path in faulty):
+        return
+    if arrivals.get("kind") in _ENDLESS:
+        what = f"{arrivals['kind']} arrivals without requests never end; "
+        yield here, what + "say requests: N here, or horizon_s for the experiment"
+
+
+def endless_backlog(raw: dict[str, Any], schedulers: Mapping[str, AnyScheduler]) -> Found:
+    """A queue that never ends cannot be sorted, and all its requests arrive at 0."""
+    arrivals = _part(_part(raw, "workload"), "arrivals")
+    if arrivals.get("kind") != "backlog" or arrivals.get("requests") is not None:
+        return
+    remedy = "say requests: N under workload.arrivals"
+    for name, scheduler in schedulers.items():
+        if (kind := order_kind(scheduler.order)) != "fcfs":
+            own = "order" in raw["schedulers"][name]
+            home: Path = ("schedulers", name) if own else ("server",)
+            what = f"{kind} needs an end to the queue, which an endless backlog lacks; {remedy}"
+            yield (*home, "order"), f"{what}, or order: fcfs"
+    if _part(raw, "clients"):
+        what = "wait since arrival, which is 0 for all requests of an endless backlog; "
+        yield ("clients",), what + remedy
+
+
+def retries_without_a_time_out(raw: dict[str, Any]) -> Found:
+    """Only a request that times out is sent again. A trace may have time-outs of its own."""
+    clients, workload = _part(raw, "clients"), _part(raw, "workload")
+    if clients.get("retries") is None or "trace" in workload:
+        return
+    names = ("ttft_timeout_s", "timeout_s")
+    rows = workload.get("requests")
+    own = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    given = [clients, *own]
+    if all(one.get(name) is None for one in given for name in names):
+        what = f"follow a time-out, and there is none; give {' or '.join(names)}"
+        yield ("clients", "retries"), what
+
+
+def unknown_names(raw: dict[str, Any]) -> Found:
+    """Tables and profiles are called by names that exist."""
+    for key in SampledWorkload.model_fields:
+        part = _part(_part(raw, "workload"), key)
+        table = part.get("table") if part.get("kind") == "quantiles" else None
+        if isinstance(table, str) and table:
+            from workloads.points import table_names
+
+            if table not in (known := table_names()):
+                what = unknown(f"no table is called {shown(table)}", table, known)
+                yield ("workload", key, "table"), what
+    for path, curve in curves_of(raw):
+        if isinstance(name := curve.get("profile"), str) and name:
+            from calibrate.profile import load_profile
+
+            try:
+                load_profile(name)
+            except (OSError, ValueError) as error:
+                yield (*path, "profile"), str(error)
+
+
+def missing_files(document: Document, raw: dict[str, Any]) -> list[Fault]:
+    """The trace files that the spec names and that are not there."""
+    notes = []
+    for path, parent, key in file_paths(raw):
+        name = parent.get(key)
+        if path[-1] in ("profile", "import_from") or not isinstance(name, str | None):
+            continue
+        if name is None:
+            what = f"names no file yet; give it with --set {dotted(path)}=FILE"
+        elif os.path.isdir(name):
+            what = f"{name} is a folder; name the file in it"
+        elif not os.path.exists(name):
+            what = f"no such file yet: {name}; put it there, or say --set {dotted(path)}=FILE"
+        else:
+            continue
+        notes.append(document.fault(path, what))
+    return notes

@@ -1,0 +1,141 @@
+"""A run and what follows from it, each part computed once when first asked."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sim.boundaries import Boundaries
+from sim.classes import Classes, classes_of
+from sim.engine import Run
+from sim.fairness import bypasses, service_tokens
+from sim.gaps import Gaps
+from sim.gaps_by_token import TokenGaps
+from sim.kv_use import KvUse
+from sim.moves import Moves
+from sim.outcomes import NONE, outcomes
+from sim.request import Reason
+from sim.rows import Rows
+from sim.timeline import Timeline
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+ADMISSIONS = (int(Reason.ADMITTED), int(Reason.READMITTED))
+
+
+class Analysis:
+    """A run and what follows from it. Columns have one element per offered request."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.timeline = Timeline(run)
+        self.moves = Moves(run.log.moves)
+        self.outcomes = outcomes(run, self.timeline, self.moves)
+        kept = run.server.preemption in ("swap", "retain")
+        followed = kept or run.server.scheduling == "asynchronous"
+        self.gaps: Gaps | TokenGaps = (TokenGaps if followed else Gaps)(run, self.timeline)
+        self.boundaries = Boundaries(run, self.timeline)
+        self.rows = Rows(run, self.timeline, self.moves)
+        self.kv = KvUse(run, self.timeline, self.rows, self.moves)
+
+    @cached_property
+    def durations_ns(self) -> dict[str, Ints | Floats]:
+        """Durations in ns (-1: none); `tpot_ns` is float, NaN where undefined."""
+        out = self.outcomes
+        tokens = out.output_tokens
+        done = out.last_token_ns != NONE
+        tpot = np.full(len(out), np.nan)
+        many = done & (tokens > 1)
+        tpot[many] = (out.last_token_ns - out.first_token_ns)[many] / (tokens[many] - 1)
+        return {
+            "queue_ns": _since(out.admitted_ns, out.arrival_ns),
+            "ttft_ns": _since(out.first_delivered_ns, out.arrival_ns),
+            "tpot_ns": tpot,
+            "e2e_ns": _since(out.delivered_ns, out.arrival_ns),
+            "service_ns": _since(out.delivered_ns, out.admitted_ns),
+            "itl_max_ns": self.gaps.longest_ns()[out.request],
+        }
+
+    def request_columns(self) -> dict[str, Ints | Floats]:
+        """`durations_ns`."""
+        return self.durations_ns
+
+    def attribute(self, name: str) -> NDArray[Any] | None:
+        """A declared column of the offered requests, if the trace has it."""
+        column = self.run.requests.attributes.get(name)
+        return None if column is None else column[self.outcomes.request]
+
+    # -- classes and fairness ------------------------------------------------------------------
+
+    @cached_property
+    def priorities(self) -> Classes | None:
+        """The requests by priority, if they declare one."""
+        return classes_of(self.attribute("priority"))
+
+    @cached_property
+    def tenants(self) -> Classes | None:
+        """The requests by tenant, if they declare one."""
+        return classes_of(self.attribute("tenant"))
+
+    @cached_property
+    def waited_ns(self) -> Ints:
+        """How long each request waited for its first admission; whoever never was admitted, until
+        it ended or the run did; -1 if it was refused on arrival.
+        """
+        run, line, out = self.run, self.timeline, self.outcomes
+        end = int(line.end_ns[-1]) if len(line) else 0
+        end = end if run.horizon_ns is None else run.horizon_ns
+        until = np.where(out.admitted_ns != NONE, out.admitted_ns, out.ended_ns)
+        waited = np.where(until != NONE, until, end) - out.arrival_ns
+        return np.where(out.refused, NONE, waited)
+
+    @cached_property
+    def bypassed(self) -> Ints:
+        """How many later arrivals were first admitted before each request was (`bypasses`)."""
+        return bypasses(self.outcomes, self.outcomes.refused)
+
+    @cached_property
+    def service(self) -> Floats:
+        """Weighted tokens that each request was given (`service_tokens`)."""
+        return service_tokens(self.run, self.outcomes, self.rows.generated)
+
+    @cached_property
+    def cached_tokens(self) -> Ints:
+        """Tokens that each request adopted from the prefix cache, over all its admissions."""
+        if not self.run.server.prefix_caching or self.run.static:
+            return np.zeros(len(self.outcomes), dtype=np.int64)
+        return self._at_admissions("entries")
+
+    def _at_admissions(self, column: str) -> Ints:
+        moves = self.moves
+        joined = moves.joins[np.isin(moves.reason[moves.joins], ADMISSIONS)]
+        total = np.bincount(
+            moves.request[joined], weights=moves.rows[column][joined], minlength=self.rows.count
+        )
+        return total.astype(np.int64)[self.outcomes.request]
+
+    @cached_property
+    def asked_tokens(self) -> Ints:
+        """Tokens that each request had to have computed or adopted, over all its admissions."""
+        return self._at_admissions("known")
+
+    # -- iterations of a request's life --------------------------------------------------------
+
+    @cached_property
+    def first_iterations(self) -> Ints:
+        """The first iteration that started at or after each arrival."""
+        return self.timeline.start_of_next(self.outcomes.arrival_ns)
+
+    @cached_property
+    def iterations_since_arrival(self) -> Ints:
+        """Iterations executed from each arrival until the request, or the run, ended."""
+        out = self.outcomes
+        last = np.where(out.ended_ns != NONE, out.ended_iteration, self.timeline.iterations)
+        return np.maximum(last - self.first_iterations + 1, 0)
+
+
+def _since(times: Ints, arrival: Ints) -> Ints:
+    return np.where(times == NONE, NONE, times - arrival)

@@ -1,0 +1,546 @@
+"""Asynchronous scheduling: an iteration is decided when the one before it starts, as vLLM does.
+
+The batch is kept as if everything decided had been done; what has really been made is recorded at
+the end of each iteration. At most one iteration is decided ahead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import simpy
+
+from sim.decision import Decision
+from sim.engine import DECODE, NEVER, PREEMPTED, PREFILL, WAITING, InvariantError
+from sim.iteration_level import ADMISSION, LENGTH, NOTHING, PROMPT_DONE, SLOTS, IterationReplica
+from sim.leap import leap_asynchronously
+from sim.log import PACK_CHUNK, PACK_DECIDED, PACK_GAP, PACK_PAUSE, PACK_PHASE, PACK_SEGMENT
+from sim.request import Reason, Request
+
+
+class Planned:
+    """An iteration that has been decided: what it will compute, and for whom."""
+
+    __slots__ = (
+        "admitted",
+        "blocks",
+        "chunks",
+        "context",
+        "decided",
+        "decodes",
+        "done",
+        "ends",
+        "everybody",
+        "host",
+        "limit",
+        "moves",
+        "others",
+        "paused",
+        "phases",
+        "room",
+        "step",
+        "stranded",
+        "version",
+    )
+
+    def __init__(self, decided_ns: int, limit: int, room: int) -> None:
+        self.decided = decided_ns
+        self.limit = limit
+        self.room = room
+        self.chunks: dict[Request, tuple[int, int, int]] = {}  # past, tokens, useful
+        self.paused: list[Request] = []
+        self.done: list[Request] = []  # whose prompt it ends
+        self.ends: list[Request] = []  # whose last token it makes
+        self.decodes = self.context = 0
+        self.everybody = True  # all decodes are in it
+        self.admitted = self.blocks = self.others = self.stranded = 0
+        self.step = self.host = self.version = 0
+        self.moves = bytearray()
+        self.phases = b""  # which decodes cross a block boundary in which of the next iterations
+
+    @property
+    def bare(self) -> bool:
+        """Whether it only decodes, everybody, and nobody ends in it or has left it."""
+        return not (self.chunks or self.paused or self.ends or self.stranded)
+
+
+class AsyncReplica(IterationReplica):
+    """A replica whose scheduler works one iteration ahead of its device."""
+
+    def execute(self) -> None:
+        super().execute()
+        self.close()
+
+    def serve(self) -> Generator[simpy.Event, Any, None]:
+        batch, waiting, queue = self.batch, self.queue.waiting, self.queue
+        self.pending: Planned | None = None
+        self.ending: set[Request] = set()  # whose last token is in flight, not known to be
+        self.unsaid: set[Request] = set()  # whose prompt's token is in flight
+        self.answered: set[int] = set()
+        # whom the decision under way has moved, and from where; of one that will be undone
+        self.moved_from: dict[Request, int] = {}
+        self.doomed: dict[Request, int] = {}
+        self.changes = 0  # of who runs and who waits
+        now = before = 0
+        while True:
+            if self.next_arrival <= now or self.patience.next_ns <= now:
+                self.arrive(now)
+            if self.pending is None:
+                if not batch.running and not waiting and not queue.endless:
+                    if self.next_arrival > self.horizon or self.next_arrival == NEVER:
+                        return
+                    yield self.env.timeout(self.next_arrival - now)
+                    now = self.next_arrival
+                    continue
+                self.ahead = before = 0
+                self.pending = self.plan(now)
+                if self.pending is None:
+                    continue  # it only preempted: decide again
+            planned = self.pending
+            gap = max(0, planned.host - before)
+            if now + gap + planned.step > self.horizon:
+                return
+            self.record.moves += planned.moves
+            planned.moves = bytearray()
+            if self.fast_forward and planned.bare:
+                passed = self.leap(planned, now, before)
+                if passed is not None:
+                    duration, before = passed
+                    yield self.env.timeout(duration)
+                    now += duration
+                    continue
+            self.ahead = 1
+            self.pending = self.plan(now)
+            end = now + gap + planned.step
+            if self.pending is not None:
+                wait = max(0, self.pending.host - planned.step)
+                if end + wait + self.pending.step > self.horizon:
+                    self.doomed = self.moved_from
+            yield self.env.timeout(gap + planned.step)
+            self.account(planned, now, end, gap, before)
+            before, now = planned.step, end
+            if len(self.record.segments) >= self.progress_at:
+                self.report(now)
+
+    # -- deciding ------------------------------------------------------------------------------
+
+    def plan(self, now: int) -> Planned | None:
+        """Decide an iteration and let the batch stand as if it had been done; None: nothing runs.
+
+        Moves of a decision that starts an iteration are kept until it is sure to end in time.
+        """
+        batch, pool, scheduler = self.batch, self.pool, self.scheduler
+        waiting = self.queue.waiting
+        if not batch.running and not waiting and not self.queue.endless:
+            return None
+        kept, self.record.moves = self.record.moves, bytearray()
+        need = batch.crossing()
+        decision = None
+        limit, room = NOTHING if batch.free_slots else SLOTS, 0
+        if (
+            batch.prefills
+            or need + scheduler.spare > pool.free
+            or (batch.free_slots and (waiting or self.queue.endless))
+            or (scheduler.displaces and waiting)
+        ):
+            gone = len(self.record.moves)
+            self.moved_from = {}
+            if scheduler.displaces and waiting:
+                self.displace(now)
+            decision = scheduler.decide(now)
+            self.change(decision, now)
+            self.changes += bool(
+                decision.chunks or decision.preempted or decision.resumed or scheduler.dropped
+            )
+            scheduler.dropped = False
+            limit, room = int(decision.limit), decision.room
+            preempted = bool(decision.preempted) or len(self.record.moves) > gone
+        else:
+            pool.free -= need
+            preempted = False
+            self.moved_from = {}
+        moves, self.record.moves = self.record.moves, kept
+        planned = Planned(now, limit, room)
+        self._compose(planned, decision)
+        if not planned.decodes and not planned.chunks:
+            self.record.moves += moves
+            if not preempted and not self.ahead:
+                raise InvariantError(f"at {now} ns nobody can run, although somebody waits")
+            return None
+        planned.moves = moves
+        self._advance(planned)
+        return planned
+
+    def _compose(self, planned: Planned, decision: Decision | None) -> None:
+        batch = self.batch
+        planned.decodes, planned.context = batch.decodes, batch.context
+        joined = 0
+        if decision is not None:
+            joined = len(decision.admitted) + len(decision.resumed)
+            if decision.all_paused:
+                planned.decodes = planned.context = 0
+                planned.everybody = not batch.decodes
+            for request in decision.paused:
+                planned.decodes -= 1
+                planned.context -= batch.past(request)
+            planned.paused = decision.paused
+            for request, new in decision.chunks:
+                begin, again = request.computed, request.highest
+                fresh = new if again <= begin else max(begin + new - again, 0)
+                planned.chunks[request] = (begin, new, fresh)
+        tokens = past = squared = 0
+        for begin, new, _ in planned.chunks.values():
+            tokens += new
+            past += new * begin
+            squared += new * new
+        rows = planned.decodes + len(planned.chunks)
+        if not rows:
+            return
+        planned.step = self.curve.step_ns(
+            planned.decodes, planned.context, len(planned.chunks), tokens, past, squared
+        )
+        if self.host is not None:
+            planned.host = self.host.ns(rows, planned.decodes + tokens, joined)
+        planned.admitted = self.admitted
+        planned.blocks = self.pool.total - self.pool.free
+        planned.others = len(batch.running) - rows
+        planned.version = self.changes
+
+    def _advance(self, planned: Planned) -> None:
+        """The batch stands as if *planned* had been done."""
+        batch = self.batch
+        if planned.chunks:
+            self.scheduler.since_prefill = 0
+        else:
+            self.scheduler.since_prefill += 1
+        for request, (begin, new, _) in planned.chunks.items():
+            request.computed = begin + new
+            if request.computed == request.known:
+                planned.done.append(request)
+        if planned.decodes:
+            batch.steps += 1
+            batch.context += planned.decodes
+            for request in planned.paused:
+                if request in self.ending:
+                    batch.postpone(request)
+                    continue
+                end = self.end_of(request)
+                self.calendar.remove(end, request)
+                batch.postpone(request)
+                self.calendar.add(end + 1, request)
+        planned.phases = self._phases()
+        if planned.decodes:
+            for request in self.calendar.pop(batch.steps):
+                self._ends(planned, request)
+        for request in planned.done:
+            request.known += 1
+            self.unsaid.add(request)
+            if self.counts:
+                self.order.prompted(request)
+            made = request.known - request.prompt_tokens
+            left = self.outputs[request.index] - made
+            if left == 0 and self._told(request):
+                batch.park_prefill(request)
+                planned.ends.append(request)
+                continue
+            batch.start_decoding(request)
+            if left == 0:
+                planned.ends.append(request)
+                self.ending.add(request)
+            else:
+                self.calendar.add(batch.steps + left, request)
+
+    def _phases(self) -> bytes:
+        batch = self.batch
+        if not self.pool.grows:
+            return b""
+        return PACK_PHASE(batch.steps % batch.block_size) + batch.ring.tobytes()
+
+    def _told(self, request: Request) -> bool:
+        """Whether the scheduler knows beforehand that *request* has had all its tokens."""
+        if request.index in self.cuts:
+            return False
+        return self.server.stop == "length" or self.outputs[request.index] == request.limit
+
+    def _ends(self, planned: Planned, request: Request) -> None:
+        """*planned* makes the last token of *request*, a decode."""
+        planned.ends.append(request)
+        self.changes += 1
+        if self._told(request):
+            self.batch.park(request)
+        else:
+            self.ending.add(request)
+
+    def leap(self, planned: Planned, now: int, before: int) -> tuple[int, int] | None:
+        """Run *planned* and those that follow it while the same everybody decodes: (how long, the
+        last step), or None when the next decision is not sure to be the same.
+        """
+        batch, pool, scheduler = self.batch, self.pool, self.scheduler
+        waiting, free_slots = self.queue.waiting, batch.free_slots
+        if (
+            batch.prefills
+            or batch.parked
+            or self.ending
+            or (free_slots and (waiting or self.queue.endless))
+            or (scheduler.displaces and waiting)
+            or planned.version != self.changes
+        ):
+            return None
+        limit = NOTHING if free_slots else SLOTS
+        if planned.limit != limit:
+            return None
+        count = self.calendar.values[0] - batch.steps
+        if pool.grows:
+            count = self._enough_blocks(count)
+        if count < 2:
+            return None
+        until = NEVER
+        if self.reactive or free_slots or scheduler.displaces or not self.patient or self.counts:
+            until = self.next_arrival - now
+        until = min(until, self.patience.next_ns - now)
+        decodes, context = planned.decodes, planned.context
+        count, duration, last, gap = leap_asynchronously(
+            self.curve,
+            decodes,
+            context,
+            count,
+            until,
+            self.horizon - now,
+            planned.host,
+            before,
+            self._host_of(decodes),
+        )
+        self._extend(planned, now, now + duration, count, gap)
+        self.iterations += count
+        scheduler.since_prefill += count
+        size = batch.block_size
+        if pool.grows:
+            for at in range(min(count, size)):
+                turns = (count - 1 - at) // size + 1
+                pool.free -= turns * batch.ring[(batch.steps + at) % size]
+        batch.steps += count
+        batch.context += decodes * count
+        upcoming = Planned(now, limit, 0)
+        # decided when the last of the run started
+        upcoming.decided = now + duration - last[1]
+        upcoming.decodes, upcoming.context = decodes, batch.context - decodes
+        upcoming.step = self.curve.step_ns(decodes, upcoming.context, 0, 0, 0, 0)
+        upcoming.host = self._host_of(decodes)
+        upcoming.admitted = self.admitted
+        upcoming.blocks = pool.total - pool.free
+        upcoming.others = len(batch.running) - decodes
+        upcoming.version = self.changes
+        upcoming.phases = self._phases()
+        for request in self.calendar.pop(batch.steps):
+            self._ends(upcoming, request)
+        self.pending = upcoming
+        return duration, last[0]
+
+    def _host_of(self, decodes: int) -> int:
+        return 0 if self.host is None else self.host.ns(decodes, decodes, 0)
+
+    def _enough_blocks(self, count: int) -> int:
+        """How many of the next *count* decisions find blocks for everybody."""
+        batch = self.batch
+        free = self.pool.free - self.scheduler.spare
+        size = batch.block_size
+        if batch.decodes * (1 + count // size) <= free:
+            return count
+        for at in range(count):
+            free -= batch.ring[(batch.steps + at) % size]
+            if free < 0:
+                return at
+        return count
+
+    # -- what has been made --------------------------------------------------------------------
+
+    def account(self, planned: Planned, now: int, end: int, gap: int, before: int) -> None:
+        """*planned* has ended: record it, its tokens, and who has all of his."""
+        iteration = self.iterations + 1
+        if planned.chunks or planned.paused or planned.stranded or not planned.everybody:
+            self._single(planned, now, end, iteration, gap)
+        else:
+            self._extend(planned, now, end, 1, gap, expected=max(0, planned.host - before))
+        self.iterations = iteration
+        for request in planned.paused:
+            self.record.pauses += PACK_PAUSE(iteration, request.index)
+        for request, (begin, new, fresh) in planned.chunks.items():
+            useful = fresh if request.slot > 0 else 0  # it may have been given up meanwhile
+            self.record.chunks += PACK_CHUNK(iteration, begin, request.index, new, useful)
+        ends = set(planned.ends)
+        made = [r for r in planned.done if r not in ends] + planned.ends
+        for request in sorted(made, key=ADMISSION):
+            if request.slot < 0 and request not in self.doomed:
+                continue  # given up meanwhile
+            self.answered.add(request.index)
+            prompted = request in self.unsaid
+            self.unsaid.discard(request)
+            running = request in self.batch.running
+            if request in self.doomed:
+                running = True  # the decision that preempted it is going to be undone
+            if request in ends:
+                self._complete(request, end, running, prompted)
+            elif running:
+                self.move(request, end, PREFILL, DECODE, PROMPT_DONE)
+            else:
+                self.move(request, end, PREEMPTED, PREEMPTED, PROMPT_DONE)
+
+    def _complete(self, request: Request, now: int, running: bool, prompted: bool) -> None:
+        """*request* has its last token, wherever it is."""
+        self.ending.discard(request)
+        self.changes += 1
+        state = PREFILL if prompted else DECODE
+        if request in self.doomed:
+            pass
+        elif running:
+            self._miss(request)
+            self.batch.leave(request)
+            self.pool.release(request)
+        else:
+            state = PREEMPTED
+            if prompted:
+                self.move(request, now, PREEMPTED, PREEMPTED, PROMPT_DONE)
+            self._unqueue(request)
+            self.admitted += 1
+        request.known = request.prompt_tokens + self.outputs[request.index]
+        request.computed = request.known - 1
+        self.deliver(request, now, state, LENGTH)
+
+    def _unqueue(self, request: Request) -> None:
+        self.queue.remove(request)
+        if request in self.scheduler.retained:
+            del self.scheduler.retained[request]
+            self.pool.release(request)
+
+    def _miss(self, request: Request) -> None:
+        """*request* leaves its slot: if it is in the planned iteration, its row is for nothing."""
+        planned, batch = self.pending, self.batch
+        if planned is None:
+            return
+        if request in planned.chunks:
+            row = True
+        elif request in batch.prefills:
+            row = False
+        elif request in batch.parked:
+            row = request in planned.ends
+        else:
+            row = planned.everybody and request not in planned.paused and bool(planned.decodes)
+        if row:
+            planned.stranded += 1
+            self.record.strands += PACK_PAUSE(self.iterations + 1, request.index)
+        else:
+            planned.others -= 1
+
+    # -- the record ----------------------------------------------------------------------------
+
+    def flush(self, now: int) -> None:
+        """The open segment is closed when an iteration does not continue it."""
+
+    def close(self) -> None:
+        """Close the open segment."""
+        if not self.count:
+            return
+        planned, growth = self.opened, -1
+        if self.count > 1 and self.pool.grows:
+            growth = len(self.record.growths) // (2 * self.batch.block_size + 2)
+            self.record.growths += planned.phases
+        self._segment(planned, self.start, self.end, self.first, self.count, growth, self.gap)
+        self.count = 0
+
+    def _extend(
+        self, planned: Planned, now: int, end: int, count: int, gap: int, expected: int = -1
+    ) -> None:
+        """Record *count* iterations like *planned*, continuing the open segment if they do."""
+        goes_on = (
+            self.count
+            and self.end == now
+            and planned.decided != now
+            and self.opened.version == planned.version
+            and self.opened.host == planned.host
+            and self.opened.limit == planned.limit
+            and self.context + self.opened.decodes * self.count == planned.context
+        )
+        if not goes_on:
+            self.close()
+            self.start, self.first, self.context = now, self.iterations + 1, planned.context
+            self.opened, self.gap = planned, gap
+        self.count += count
+        self.end = end
+
+    def _single(self, planned: Planned, now: int, end: int, iteration: int, gap: int) -> None:
+        self.close()
+        self._segment(planned, now, end, iteration, 1, -1, gap)
+
+    def _segment(
+        self,
+        planned: Planned,
+        start: int,
+        end: int,
+        first: int,
+        count: int,
+        growth: int,
+        gap: int,
+    ) -> None:
+        rows = planned.decodes + len(planned.chunks)
+        self.record.segments += PACK_SEGMENT(
+            start,
+            end,
+            first,
+            planned.context,
+            planned.blocks,
+            planned.admitted,
+            planned.room,
+            count,
+            planned.decodes,
+            len(planned.chunks),
+            rows - planned.stranded,
+            planned.stranded,
+            planned.others,
+            planned.limit,
+            growth,
+        )
+        self.record.decided += PACK_DECIDED(planned.decided)
+        if self.timed:
+            self.record.gaps += PACK_GAP(planned.host, gap, 0)
+
+    # -- where a request is --------------------------------------------------------------------
+
+    def phase(self, request: Request) -> int:
+        if request in self.batch.prefills or request in self.unsaid:
+            return PREFILL
+        return DECODE
+
+    def change(self, decision: Decision, now: int) -> None:
+        for request in decision.admitted:
+            self.moved_from[request] = PREEMPTED if request.preemptions else WAITING
+        for request in decision.resumed:
+            self.moved_from[request] = PREEMPTED
+        super().change(decision, now)
+
+    def _preempt(self, request: Request, decision: Decision, now: int, reason: int) -> None:
+        self.moved_from.setdefault(request, self.phase(request))
+        super()._preempt(request, decision, now, reason)
+        if self.server.preemption == "reject":
+            request.slot = -1  # its token in flight is for nobody
+
+    def forget_end(self, request: Request) -> None:
+        if request not in self.ending and request not in self.batch.parked:
+            super().forget_end(request)
+
+    def has_token(self, request: Request) -> bool:
+        return request.index in self.answered
+
+    def give_up(self, request: Request, reason: Reason, now: int) -> None:
+        self.changes += 1
+        if request in self.doomed:
+            self.gave_up(request, now, self.doomed[request], reason)
+            request.slot = -1
+            return
+        if request in self.batch.running:
+            self._miss(request)
+        super().give_up(request, reason, now)
+        self.ending.discard(request)
+        self.unsaid.discard(request)
+        request.slot = -1
+

@@ -1,0 +1,51 @@
+"""Runs of decode iterations before each of which the device waits for the host."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sim.steptime import StepTime
+
+
+def leap(
+    curve: StepTime, decodes: int, context: int, count: int, until: int, limit: int, gap_ns: int
+) -> tuple[int, int]:
+    """As `StepTime.advance_ns`, a gap of *gap_ns* before every iteration.
+
+    At most *count* >= 1 of them: (how many, how long together in ns); they stop at the first end at
+    or after *until*, and before one that would end after *limit*; the first always runs.
+    """
+    steps = curve.decode_run_ns(decodes, context, decodes, count).astype(np.int64)
+    ends = np.cumsum(steps + gap_ns)
+    reached = int(np.searchsorted(ends, until, side="left")) + 1
+    within = int(np.searchsorted(ends, limit, side="right"))
+    count = max(1, min(count, reached, within))
+    return count, int(ends[count - 1])
+
+
+def leap_asynchronously(
+    curve: StepTime,
+    decodes: int,
+    context: int,
+    count: int,
+    until: int,
+    limit: int,
+    first_host_ns: int,
+    before_ns: int,
+    host_ns: int,
+) -> tuple[int, int, tuple[int, int], int]:
+    """The same where the host works on an iteration while the one before it computes.
+
+    *before_ns* is the step before the first, *first_host_ns* the host's work for it and *host_ns*
+    that for the others. Answers (how many, how long together, (last step, last length), first gap).
+    """
+    steps = curve.decode_run_ns(decodes, context, decodes, count).astype(np.int64)
+    gaps = np.empty_like(steps)
+    gaps[0] = max(0, first_host_ns - before_ns)
+    gaps[1:] = np.maximum(0, host_ns - steps[:-1])
+    ends = np.cumsum(steps + gaps)
+    reached = int(np.searchsorted(ends, until, side="left")) + 1
+    within = int(np.searchsorted(ends, limit, side="right"))
+    count = max(1, min(count, reached, within))
+    last = (int(steps[count - 1]), int(steps[count - 1] + gaps[count - 1]))
+    return count, int(ends[count - 1]), last, int(gaps[0])

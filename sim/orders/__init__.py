@@ -1,0 +1,29 @@
+"""Who goes first: the orders of the queue, each a small policy that schedulers are combined with."""
+
+from sim.orders.fair import Fair
+from sim.orders.feedback import Mlfq
+from sim.orders.keyed import (
+    Edf,
+    LongestFirst,
+    Random,
+    ShortestPredicted,
+    ShortestPrompt,
+    Srpt,
+)
+from sim.orders.order import Fcfs, Order
+from sim.orders.priority import Priority, Reserved
+
+__all__ = [
+    "Edf",
+    "Fair",
+    "Fcfs",
+    "LongestFirst",
+    "Mlfq",
+    "Order",
+    "Priority",
+    "Random",
+    "Reserved",
+    "ShortestPredicted",
+    "ShortestPrompt",
+    "Srpt",
+]

@@ -1,0 +1,107 @@
+"""What an order of the queue is, and the plainest one. Knows nothing of slots, memory or time.
+
+Writing one: subclass `Order` and answer `key`. docs/write-a-policy.md builds one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from sim.request import Request
+
+
+class Order:
+    """Who waits in front of whom, and who is the least urgent of those who run.
+
+    ``key`` is all that most orders are. An order may keep state: every simulation works on a deep
+    copy of the one it is given. It sees what a scheduler may see of a request, never its true
+    length. Ties of keys are broken by (arrival, position in the trace).
+    """
+
+    kind: ClassVar[str] = ""
+    """Its name in reports."""
+    displaces: ClassVar[bool] = False
+    """Whether an urgent arrival may displace a running request under it."""
+    victim: ClassVar[str] = "last_admitted"
+    """Who is preempted for lack of memory unless the server says so (`sim.settings.Victim`)."""
+    steady: bool = True
+    """False: keys change while requests wait or run; they are then asked anew at every decision."""
+    lanes: bool = False
+    """Whether requests queue in lanes (`lane`, `rank`), in each of them by key."""
+    counts: bool = False
+    """Whether it wants to hear of tokens (`started`, `stopped`, `postponed`)."""
+    reserves: bool = False
+    """Whether it keeps slots or tokens from some (`withheld`)."""
+
+    def key(self, request: Request, now_ns: int) -> Any:
+        """What the queue is sorted by, smaller first; asked when *request* joins it, and of running
+        ones when it matters who is least urgent. ``request.generated`` is up to date then.
+        """
+        raise NotImplementedError
+
+    def shed_ns(self, request: Request) -> int | None:
+        """From when on *request* is hopeless and is rejected if it still waits; None: never."""
+        return None
+
+    # -- lanes ---------------------------------------------------------------------------------
+
+    def lane(self, request: Request) -> Hashable:
+        """The lane that *request* queues in."""
+        return None
+
+    def rank(self, lane: Any) -> Any:
+        """What lanes are sorted by at this moment, smaller first."""
+        return 0
+
+    # -- what it hears -------------------------------------------------------------------------
+
+    def joins(self, request: Request, waiting: set[Any], now_ns: int) -> None:
+        """*request* is about to join the queue; *waiting* are the lanes in which somebody waits."""
+
+    def admitted(self, request: Request, waiting: set[Any]) -> None:
+        """*request* is admitted (again, perhaps); *waiting*: the lanes before that, its own too."""
+
+    def emptied(self, lane: Any) -> None:
+        """Nobody waits in *lane* any longer."""
+
+    def left(self, request: Request) -> None:
+        """*request* gave its slot back: finished, preempted or given up."""
+
+    def at(self, steps: int) -> None:
+        """The counter of decode iterations stands at *steps* now."""
+
+    def started(self, request: Request, steps: int) -> None:
+        """*request* decodes from now on, once whenever the counter *steps* grows by one."""
+
+    def stopped(self, request: Request, steps: int) -> None:
+        """*request* no longer decodes."""
+
+    def postponed(self, request: Request) -> None:
+        """The counter grew by one without *request*."""
+
+    def prompted(self, request: Request) -> None:
+        """The prompt of *request* (or its recompute) ended with a token."""
+
+    # -- what it keeps back --------------------------------------------------------------------
+
+    def withheld(self, request: Request) -> tuple[int, int]:
+        """(slots, tokens) that an admission of *request* must leave for others."""
+        return 0, 0
+
+    def keeps(self) -> tuple[int, int]:
+        """(slots, tokens) that it reserves in all."""
+        return 0, 0
+
+    def took(self, request: Request, tokens: int) -> None:
+        """The admission of *request* takes *tokens* of this decision's budget; 0: a new decision."""
+
+
+class Fcfs(Order):
+    """First come, first served; a preempted request goes back to the front."""
+
+    kind = "fcfs"
+
+    def key(self, request: Request, now_ns: int) -> int:
+        return 0

@@ -1,0 +1,142 @@
+"""Prefix caching: full blocks that are known by the tokens up to their end (as vLLM's V1).
+
+What a physical block is called does not matter, only who holds it and in which order free blocks
+are taken. The unknown free ones are always in front of the known ones: a count, and a list.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+
+from sim.kv import Paged
+from sim.request import Request
+
+
+class Block:
+    """A block that is known: by what, and how many hold it."""
+
+    __slots__ = ("holders", "name")
+
+    def __init__(self, name: Hashable) -> None:
+        self.name = name
+        self.holders = 1
+
+
+class PrefixCached(Paged):
+    """Paged memory whose freed blocks are remembered until they are taken for something else.
+
+    ``free`` is lowered by everybody who takes blocks; which ones those were is settled when it
+    matters next: the unknown first, then the known in the order in which they were freed.
+    ``hits`` tokens were adopted and ``forgotten`` known blocks were taken for something else.
+    """
+
+    caching = True
+
+    def __init__(self, blocks: int | None, block_size: int, displaces: bool = False) -> None:
+        super().__init__(blocks, block_size)
+        self._known: dict[Hashable, dict[Block, None]] = {}  # the one known longest is first
+        self._idle: OrderedDict[Block, None] = OrderedDict()  # known and held by nobody
+        self._unknown = self.total
+        self._endless = blocks is None and not displaces
+        self.hits = 0
+        self.forgotten = 0
+
+    def name(self, request: Request, number: int) -> tuple[Hashable, ...]:
+        """What block *number* (from 0) of *request* is known by."""
+        end = (number + 1) * self.block_size
+        if request.hash_ids is not None and end <= request.prompt_tokens:
+            place = (end - 1) // request.hash_tokens
+            if place < len(request.hash_ids):
+                return ("hash", request.hash_ids[place], number)
+        if end <= request.prefix_tokens:
+            return ("group", request.prefix_group, number)
+        return (request.index, number)
+
+    def _settle(self) -> None:
+        """Forget the blocks that have been taken since this was asked last."""
+        taken = self._unknown + len(self._idle) - self.free
+        if taken <= 0:
+            return
+        anonymous = min(taken, self._unknown)
+        self._unknown -= anonymous
+        for _ in range(taken - anonymous):
+            block, _ = self._idle.popitem(last=False)
+            same = self._known[block.name]
+            del same[block]
+            if not same:
+                del self._known[block.name]
+            self.forgotten += 1
+
+    def _found(self, request: Request) -> list[Block]:
+        """The longest run of known blocks that *request* could adopt."""
+        self._settle()
+        found = []
+        for number in range((request.known - 1) // self.block_size):
+            same = self._known.get(self.name(request, number))
+            if same is None:
+                break
+            found.append(next(iter(same)))
+        return found
+
+    def cached(self, request: Request) -> int:
+        return len(self._found(request)) * self.block_size
+
+    def demand(self, request: Request, needed: int) -> int:
+        found = self._found(request)
+        held = sum(block.holders > 0 for block in found)
+        return -(-needed // self.block_size) - held
+
+    def admit(self, request: Request, tokens: int, needed: int) -> bool:
+        """*tokens* and *needed* count the adopted ones too."""
+        found = self._found(request)
+        held = sum(block.holders > 0 for block in found)
+        if -(-needed // self.block_size) - held + self.kept > self.free:
+            return False
+        for block in found:
+            if not block.holders:
+                del self._idle[block]
+                self.free -= 1
+            block.holders += 1
+        request.shared = found
+        request.computed = len(found) * self.block_size
+        self.hits += request.computed
+        request.blocks = blocks = -(-tokens // self.block_size)
+        self.free -= blocks - len(found)
+        self.scheduled(request, tokens)
+        return True
+
+    def scheduled(self, request: Request, entries: int) -> None:
+        shared = request.shared
+        for number in range(len(shared), entries // self.block_size):
+            name = self.name(request, number)
+            if self._endless and name[0] == request.index:
+                return  # nobody is ever preempted: nobody will ask for these
+            block = Block(name)
+            self._known.setdefault(block.name, {})[block] = None
+            shared.append(block)
+
+    def give_back(self, request: Request, entries: int, blocks: int) -> None:
+        self._settle()
+        self.scheduled(request, entries)
+        shared = request.shared
+        unknown = blocks - len(shared)
+        self._unknown += unknown
+        self.free += unknown
+        for block in reversed(shared):
+            block.holders -= 1
+            if not block.holders:
+                self._idle[block] = None
+                self.free += 1
+        request.shared = []
+        request.blocks = 0
+
+    def release(self, request: Request) -> None:
+        self.give_back(request, request.computed, request.blocks)
+
+    def held(self, blocks: dict[Request, int]) -> int:
+        """Shared blocks count once."""
+        known = {block for request in blocks for block in request.shared}
+        return len(known) + sum(n - len(request.shared) for request, n in blocks.items())
+
+
