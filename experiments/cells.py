@@ -24,6 +24,7 @@ from sim import (
     stopped_by,
     summary,
 )
+from sim.groups import groups
 from sim.request import Reason, State
 from sim.settings import Policy, Server
 
@@ -91,6 +92,7 @@ def write_cell(
     from experiments import csvs
 
     run, line = analysis.run, analysis.timeline
+    by_class = groups(analysis, cell.slo)
     folder.mkdir(parents=True)
     numbers: dict[str, Any] = {
         "scheduler": cell.scheduler,
@@ -100,11 +102,13 @@ def write_cell(
         "kv_blocks": cell.server.kv_blocks,
         "stopped_by": stopped_by(analysis),
         "rejected_by": _rejected_by(analysis),
+        "groups": by_class,
         "requests_sha256": requests_hash(run),
         **cell.provenance,
     }
     csvs.write_requests(analysis, folder / "requests.csv")
     csvs.write_moves(analysis, folder / "moves.csv")
+    csvs.write_groups(by_class, folder / "groups.csv")
     if iterations:
         csvs.write_iterations(analysis, folder / "iterations.csv")
     text = json.dumps(numbers, indent=1, allow_nan=False) + "\n"

@@ -4,39 +4,13 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
-from experiments.intervals import Estimate, estimate
-
-Summary = Mapping[str, Any]
-Seeds = Sequence[Summary]  # the summaries of one scheduler, one per seed
-
-ROWS: tuple[tuple[str, str, float], ...] = (
-    ("completed", "completed requests", 1),
-    ("output_tokens", "output tokens", 1),
-    ("iterations", "iterations", 1),
-    ("idle_slot_iterations", "idle slot-iterations", 1),
-    ("idle_share", "idle share, %", 100),
-    ("recoverable_slot_iterations", "recoverable slot-iterations", 1),
-    ("preemptions", "preemptions", 1),
-    ("output_tokens_per_s", "output tokens/s", 1),
-    ("requests_per_s", "requests/s", 1),
-    ("ttft_p50_s", "TTFT p50, ms", 1e3),
-    ("ttft_p99_s", "TTFT p99, ms", 1e3),
-    ("tpot_mean_s", "TPOT mean, ms", 1e3),
-    ("tpot_p99_s", "TPOT p99, ms", 1e3),
-    ("itl_max_s", "longest stall, ms", 1e3),
-    ("service_mean_s", "admission to answer, mean, ms", 1e3),
-    ("e2e_p50_s", "E2E p50, ms", 1e3),
-    ("e2e_p99_s", "E2E p99, ms", 1e3),
-    ("goodput_per_s", "goodput, requests/s", 1),
-    ("attainment", "SLO attainment, %", 100),
-)
-
+from experiments.intervals import Estimate
+from experiments.table_rows import CLASSES, Seeds, classes, estimated, table_rows, unsure
 
 ABREAST = 3  # schedulers beside the first in one table
-FROM_ARRIVAL = ("ttft_p50_s", "ttft_p99_s", "e2e_p50_s", "e2e_p99_s")
+WORTH_TELLING = 0.01  # a difference below one in a hundred is none
 
 
 def comparison(cells: Mapping[str, Seeds], title: str, backlog: bool = False) -> str:
@@ -66,36 +40,16 @@ def _table(cells: Mapping[str, Seeds], title: str, backlog: bool) -> str:
         table.add_column(name, justify="right", no_wrap=True)
         if name != base:
             table.add_column(f"÷ {base}", justify="right", no_wrap=True)
-    for metric, label, scale in ROWS:
-        row = [label]
-        estimates = {name: _estimate(cells[name], metric) for name in names}
-        if all(value is None for value in estimates.values()):
-            continue
-        if backlog and metric in FROM_ARRIVAL:
-            continue
-        if metric in ("preemptions", "recoverable_slot_iterations") and not any(
-            value and value.mean for value in estimates.values()
-        ):
-            continue
+    for row in table_rows(cells, backlog):
+        line = [row.label]
         for name in names:
-            row.append(_shown(estimates[name], scale, metric in unsure(cells[name])))
+            line.append(_shown(row.estimates[name], row.scale, name in row.unsure))
             if name != base:
-                row.append(_ratio(estimates[name], estimates[base]))
-        table.add_row(*row)
+                line.append(_ratio(row.estimates[name], row.estimates[base]))
+        table.add_row(*line)
     text = io.StringIO()
     Console(file=text, width=500, color_system=None, legacy_windows=False).print(table)
     return "\n".join(line.rstrip() for line in text.getvalue().strip("\n").splitlines())
-
-
-def unsure(seeds: Seeds) -> set[str]:
-    """Quantiles that some seed had fewer than ten samples beyond."""
-    return {name for summary in seeds for name in str(summary["unsure_quantiles"] or "").split()}
-
-
-def _estimate(seeds: Seeds, metric: str) -> Estimate | None:
-    values = [summary[metric] for summary in seeds]
-    there = [float(value) for value in values if value is not None]
-    return estimate(there) if len(there) == len(values) and there else None
 
 
 def _shown(value: Estimate | None, scale: float, marked: bool) -> str:
@@ -124,7 +78,12 @@ def number(value: float) -> str:
 
 
 def cause(cells: Mapping[str, Seeds], kinds: Mapping[str, str]) -> str:
-    """One sentence: where the difference between the schedulers comes from."""
+    """Where the difference between the schedulers comes from, in a sentence or two."""
+    told = [_cause(cells, kinds), _memory(cells), _classes(cells), _clients(cells)]
+    return " ".join(sentence for sentence in told if sentence)
+
+
+def _cause(cells: Mapping[str, Seeds], kinds: Mapping[str, str]) -> str:
     static = next((name for name in cells if kinds[name] == "static"), None)
     other = next((name for name in cells if kinds[name] != "static"), None)
     if static is None or other is None:
@@ -201,6 +160,82 @@ def _cause_of_latency(cells: Mapping[str, Seeds]) -> str:
     )
 
 
+def _memory(cells: Mapping[str, Seeds]) -> str:
+    """What a lack of memory, or of urgency, made the servers do twice."""
+    told = []
+    for name, seeds in cells.items():
+        count = _mean(seeds, "preemptions")
+        if not count:
+            continue
+        work = [
+            f"{number(amount)} {what}"
+            for metric, what in (
+                ("recomputed_tokens", "tokens recomputed"),
+                ("swapped_blocks", "blocks swapped"),
+            )
+            if (amount := _mean(seeds, metric))
+        ]
+        why = f" ({', '.join(work)})" if work else ""
+        told.append(f"{name} preempted {number(count)} times{why}")
+    return _sentence("; ".join(told))
+
+
+def _classes(cells: Mapping[str, Seeds]) -> str:
+    """What the order did to the most and the least urgent, and to the tenants."""
+    found, told = classes(cells), []
+    if "priority" in found:
+        urgent, *_, patient = found["priority"]
+        for label, metric, what in (
+            (urgent, "ttft_p99_s", "the TTFT p99"),
+            (patient, "queue_max_s", "the longest wait"),
+        ):
+            values = {
+                name: estimated([s["groups"]["priority"].get(label, {}) for s in seeds], metric)
+                for name, seeds in cells.items()
+            }
+            told.append(_spread(values, f"{what} of priority {label}", 1e3, " ms"))
+    if "tenant" in found:
+        values = {name: estimated(seeds, "jain_service") for name, seeds in cells.items()}
+        told.append(_spread(values, "Jain's index over the tenants' service", 1, ""))
+    return _sentence("; ".join(part for part in told if part))
+
+
+def _clients(cells: Mapping[str, Seeds]) -> str:
+    """How many requests their clients gave up, where that differs."""
+    shares = {}
+    for name, seeds in cells.items():
+        gone = _mean(seeds, "canceled") + _mean(seeds, "timed_out")
+        shares[name] = gone / max(_mean(seeds, "offered"), 1)
+    least, most = min(shares, key=lambda n: shares[n]), max(shares, key=lambda n: shares[n])
+    if shares[most] - shares[least] < WORTH_TELLING:
+        return ""
+    return (
+        f"Clients gave up {shares[most]:.1%} of the requests under {most} and "
+        f"{shares[least]:.1%} under {least}."
+    )
+
+
+def _spread(values: Mapping[str, Estimate | None], what: str, scale: float, unit: str) -> str:
+    """*what* under the schedulers where it is least and most; nothing if they hardly differ."""
+    there = {name: value.mean for name, value in values.items() if value is not None}
+    if len(there) < 2:
+        return ""
+    least, most = min(there, key=lambda n: there[n]), max(there, key=lambda n: there[n])
+    if there[most] - there[least] <= WORTH_TELLING * there[most]:
+        return ""
+    return (
+        f"{what} is {number(there[least] * scale)}{unit} under {least} and "
+        f"{number(there[most] * scale)}{unit} under {most}"
+    )
+
+
+def _sentence(text: str) -> str:
+    """*text* as a sentence of its own. Schedulers keep their names as they are written."""
+    if not text:
+        return ""
+    return (text[0].upper() if text.startswith("the ") else text[0]) + text[1:] + "."
+
+
 def _rate_ratio(cells: Mapping[str, Seeds], name: str, base: str) -> float:
     below = _mean(cells[base], "output_tokens_per_s")
     return _mean(cells[name], "output_tokens_per_s") / below if below else math.nan
@@ -266,6 +301,9 @@ def notes(
             )
         if name in oracle:
             found.append(f"{name}: {oracle[name]}")
+    for by, labels in classes(cells).items():
+        if len(labels) > CLASSES:
+            found.append(f"groups.csv of each cell has all {len(labels)} classes by {by}")
     if any(unsure(seeds) for seeds in cells.values()):
         found.append("* fewer than ten samples lie beyond this quantile")
     return found

@@ -1,4 +1,5 @@
-"""The files of one cell: requests.csv, moves.csv, iterations.csv. Columns are a contract.
+"""The files of one cell: requests.csv, moves.csv, iterations.csv, groups.csv. Columns are a
+contract: new ones come last.
 
 Times are seconds with all nine decimals, printed from integer nanoseconds. What does not exist is
 an empty field.
@@ -6,6 +7,7 @@ an empty field.
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterable, Sequence
 from itertools import repeat
 from pathlib import Path
@@ -15,7 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim import Analysis, Reason, State
+from sim.catalogue import Value
+from sim.classes import Classes
 from sim.decision import Limit
+from sim.groups import GROUP_NAMES, Groups
+from sim.outcomes import NONE
 
 REQUESTS = (
     "request",
@@ -35,6 +41,12 @@ REQUESTS = (
     "preemptions",
     "state",
     "reason",
+    "priority",
+    "tenant",
+    "bypassed",
+    "cached_tokens",
+    "iterations_run",
+    "iterations_since_arrival",
 )
 MOVES = ("request", "time_s", "iteration", "from", "to", "reason")
 ITERATIONS = (
@@ -53,7 +65,12 @@ ITERATIONS = (
     "empty",
     "waiting",
     "stopped_by",
+    "host_s",
+    "swapped_blocks",
 )
+ARRIVES, DECIDES = 2, 4  # the ranks of arrivals and decisions in a boundary
+GIVEN_UP = (Reason.CANCELED, Reason.TTFT_TIMEOUT, Reason.TIMEOUT, Reason.HOPELESS)
+GROUPS = ("by", "group", *GROUP_NAMES)
 
 
 def seconds(times_ns: NDArray[Any]) -> list[bytes]:
@@ -88,9 +105,9 @@ def _decimals(values: NDArray[Any], point: int) -> list[bytes]:
 
 
 def write_requests(analysis: Analysis, path: Path) -> None:
-    """A row per offered request, in order of arrival."""
+    """A row per offered request, in order of arrival; a class that nobody declares is empty."""
     out = analysis.outcomes
-    columns = analysis.request_columns()
+    columns = analysis.durations_ns
     tpot = np.nan_to_num(np.rint(columns["tpot_ns"]), nan=-1.0)
     _write(
         path,
@@ -113,36 +130,38 @@ def write_requests(analysis: Analysis, path: Path) -> None:
             whole(out.preemptions),
             _words([s.name.lower() for s in State], out.state),
             _words([r.text for r in Reason], out.reason),
+            _labels(analysis.priorities, len(out)),
+            _labels(analysis.tenants, len(out)),
+            whole(np.where(out.refused, NONE, analysis.bypassed)),
+            whole(analysis.cached_tokens),
+            whole(analysis.rows.ran[out.request]),
+            whole(analysis.iterations_since_arrival),
             strict=True,
         ),
     )
 
 
 def write_moves(analysis: Analysis, path: Path) -> None:
-    """A row per move, in order of time: tokens and ends, then arrivals, then decisions."""
-    run, line, out = analysis.run, analysis.timeline, analysis.outcomes
-    moves = run.log.moves
-    refused = moves["to"] == State.REJECTED
-    joined = np.ones(len(run.requests), dtype=np.bool_)
-    joined[moves["request"][refused]] = False
-    request = out.request[joined[out.request]]
-    arrival = run.requests.arrival_ns[request]
-    decided = np.isin(moves["to"], (int(State.PREFILL), int(State.PREEMPTED)))
-    phase = np.where(decided, 2, np.where(refused, 1, 0))
+    """A row per move, in order of time; at one moment tokens and ends, clients that give up,
+    arrivals, those of them that end at once, then decisions.
+    """
+    moves, out = analysis.moves, analysis.outcomes
+    joined = ~out.refused
+    request, arrival = out.request[joined], out.arrival_ns[joined]
+    phase = _phases(analysis)
     # an arrival is seen at the boundary where the first iteration at or after it starts
-    starts = line.start_of_next
-    seen_late = starts(moves["time_ns"][refused])
-    iteration = moves["iteration"].astype(np.int64)
-    iteration[refused] = seen_late
+    iteration = moves.iteration.copy()
+    refused = moves.state == State.NEW
+    iteration[refused] = analysis.timeline.start_of_next(moves.time_ns[refused])
     columns = (
-        np.concatenate((moves["request"], request)),
-        np.concatenate((moves["time_ns"], arrival)),
-        np.concatenate((iteration, starts(arrival))),
-        np.concatenate((moves["state"], np.full(len(request), int(State.NEW)))),
-        np.concatenate((moves["to"], np.full(len(request), int(State.WAITING)))),
-        np.concatenate((moves["reason"], np.full(len(request), int(Reason.ARRIVED)))),
+        np.concatenate((moves.request, request)),
+        np.concatenate((moves.time_ns, arrival)),
+        np.concatenate((iteration, analysis.first_iterations[joined])),
+        np.concatenate((moves.state, np.full(len(request), int(State.NEW)))),
+        np.concatenate((moves.to, np.full(len(request), int(State.WAITING)))),
+        np.concatenate((moves.reason, np.full(len(request), int(Reason.ARRIVED)))),
     )
-    phases = np.concatenate((phase, np.ones(len(request), dtype=np.int64)))
+    phases = np.concatenate((phase, np.full(len(request), ARRIVES)))
     order = np.lexsort((phases, columns[1]))
     who, time, at, state, to, reason = (column[order] for column in columns)
     names = ["" if s is State.NEW else s.name.lower() for s in State]
@@ -161,12 +180,28 @@ def write_moves(analysis: Analysis, path: Path) -> None:
     )
 
 
+def _phases(analysis: Analysis) -> NDArray[np.int64]:
+    """The rank of each move among those of its moment."""
+    moves, arrivals = analysis.moves, analysis.run.requests.arrival_ns
+    out = np.zeros(len(moves), dtype=np.int64)
+    gone = np.flatnonzero(np.isin(moves.reason, [int(reason) for reason in GIVEN_UP]))
+    late = arrivals[moves.request[gone]] == moves.time_ns[gone]
+    out[gone] = np.where(late, ARRIVES + 1, ARRIVES - 1)
+    out[moves.state == State.NEW] = ARRIVES
+    out[moves.early] = DECIDES
+    out[moves.joins] = DECIDES
+    return out
+
+
 def write_iterations(analysis: Analysis, path: Path) -> None:
-    """A row per executed iteration; ``waiting`` and ``stopped_by`` hold after its decision."""
+    """A row per executed iteration; ``waiting`` and ``stopped_by`` hold after its decision,
+    ``swapped_blocks`` were moved for it.
+    """
     run, line, bounds = analysis.run, analysis.timeline, analysis.boundaries
     rows = run.log.segments
     tokens, useful = line.tokens, line.tokens_useful
     limits = [limit.name.lower() for limit in Limit]
+    moved = run.log.gaps["moved"] if line.timed else np.zeros(len(line), dtype=np.int64)
     with path.open("wb") as file:
         file.write(",".join(ITERATIONS).encode("ascii") + b"\n")
         for piece in line.pieces():
@@ -179,7 +214,7 @@ def write_iterations(analysis: Analysis, path: Path) -> None:
                     whole(line.first[at] + piece.offset),
                     seconds(piece.start_ns),
                     seconds(piece.step_ns),
-                    repeat(b"0.000000000"),
+                    seconds(piece.gap_ns),
                     whole(line.decodes[at]),
                     whole(line.context[at] + line.decodes[at] * piece.offset),
                     whole(tokens[at]),
@@ -191,9 +226,40 @@ def write_iterations(analysis: Analysis, path: Path) -> None:
                     whole(run.slots - held),
                     repeat(b"inf") if run.endless else whole(waiting),
                     _words(limits, bounds.stopped_by(piece)),
+                    seconds(line.host_ns[at]),
+                    whole(np.where(piece.offset == 0, moved[at], 0)),
                     strict=False,
                 ),
             )
+
+
+def write_groups(groups: Groups, path: Path) -> None:
+    """A row per class, with the metrics of `GROUP_METRICS`."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(GROUPS)
+        for by, rows in groups.items():
+            for label, numbers in rows.items():
+                cells = [_cell(name, numbers[name]) for name in GROUP_NAMES]
+                writer.writerow([by, label, *cells])
+
+
+def _cell(name: str, value: Value) -> str:
+    if value is None:
+        return ""
+    return f"{value:.9f}" if name.endswith("_s") else str(value)
+
+
+def _labels(classes: Classes | None, count: int) -> list[bytes]:
+    """The label of each of *count* requests, quoted where CSV needs it."""
+    if classes is None:
+        return [b""] * count
+    words = ["" if label is None else str(label) for label in classes.labels]
+    quoted = [
+        '"' + word.replace('"', '""') + '"' if set(word) & set(',"\n\r') else word for word in words
+    ]
+    texts = [word.encode("utf-8") for word in quoted]
+    return [texts[code] for code in classes.code.tolist()]
 
 
 def _words(names: Sequence[str], codes: NDArray[Any]) -> list[bytes]:

@@ -168,7 +168,7 @@ def _name_stays(
 
 
 @contextmanager
-def _style() -> Iterator[None]:
+def in_style() -> Iterator[None]:
     """The paper's style for a while, whatever the user's own settings are."""
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
@@ -185,7 +185,7 @@ def save_strips(
     """Draw strips over one another on one axis of iterations; write each strip to its own PNG, and
     all of them to *whole*. Drawn once and cut apart; the same bytes every time.
     """
-    with _style():
+    with in_style():
         rows = [rows_of(strip.membership)[0] for strip in strips]
         heights = [max(0.9, min(0.17 * slots + 0.25, 4.2)) for slots in rows]
         columns = max(strip.membership.request.shape[1] for strip in strips)

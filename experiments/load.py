@@ -66,6 +66,7 @@ def _point(
 ) -> tuple[Variant | None, list[Fault], list[Fault]]:
     """One point of the sweep: the experiment that its values make, its faults and notes."""
     root = document.root.copy()
+    root.value.pop("figures", None)
     values = root.value.pop("sweep").value["list"].value[key].value
     changed = Document(document.file, root)
     found = []

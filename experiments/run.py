@@ -11,8 +11,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from experiments.causes import question
 from experiments.cells import Cell, Result, simulate_cell, write_cell
-from experiments.compare import cause, comparison, notes
+from experiments.facts import Facts, facts_of
 from experiments.output import inside, staged
 from experiments.painter import Painter
 from experiments.parts import (
@@ -25,10 +26,14 @@ from experiments.parts import (
     step_time_of,
     workload_of,
 )
+from experiments.pictures import Pictures
 from experiments.spec import Spec, Variant, content_hash, resolve
-from experiments.spec_order import BY_LENGTH, OwnOrder, order_kind
+from experiments.spec_order import OwnOrder
 from experiments.spec_step_time import Profile
 from experiments.strips import Strip, paint
+from experiments.sweep_table import MOST_TABLES, once, sweep_table
+from experiments.table_rows import Summary
+from experiments.told import told
 from experiments.yaml_write import dump_yaml
 from sim import InvariantError, Source, StepTimeError, Trace, TraceSource, UnservableError
 from sim.metrics import NAMES
@@ -68,6 +73,10 @@ def run(
     texts: list[str] = []
     failed: list[str] = []
     rows: list[dict[str, Any]] = []
+    points: dict[str | None, dict[str, list[Summary]]] = {}
+    pictures, why = Pictures(spec, chosen[0]), question(spec)
+    facts: dict[str, Facts] = {}
+    noted: dict[str | None, list[str]] = {}
     done = 0
     with staged(out, overwrite) as folder:
         (folder / "spec.yaml").write_text(dump_yaml(resolve(spec, out)), encoding="utf-8")
@@ -97,10 +106,26 @@ def run(
                     results.setdefault(cell.scheduler, []).append(result)
                     strips.append(result)
                     rows.append(result.summary)
+                    pictures.see(variant, cell.scheduler, seed, analysis)
+                    if why is not None and cell.scheduler not in facts:
+                        facts[cell.scheduler] = facts_of(analysis)
                 _draw(painter, strips, folder if seed == chosen[0] else None, len(chosen) > 1)
+            points[variant.key] = {
+                name: [result.summary for result in each] for name, each in results.items()
+            }
             if results:
-                texts.append(_told(variant, results, len(chosen), window))
+                table, said = told(variant, results, len(chosen), window)
+                if len(variants) <= MOST_TABLES:
+                    texts.append("\n".join([*table, *(f"note: {note}" for note in said)]))
+                else:
+                    noted[variant.key] = said
         _write_summary(folder / "summary.csv", spec, rows)
+        pictures.draw(painter, points, folder)
+        if noted:
+            table = [sweep_table(spec.name, points, pictures.metrics, len(chosen))]
+            texts.append("\n".join([*table, *(f"note: {note}" for note in once(noted))]))
+        if why is not None and not failed and (sentence := why(spec, points, facts)):
+            texts.append(sentence)
         if failed:
             (folder / "failed.txt").write_text("\n".join(failed) + "\n", encoding="utf-8")
         painter.finish()
@@ -222,62 +247,6 @@ def _cells(variant: Variant, shared: dict[str, Any]) -> Iterator[Cell]:
             slo=slo_of(spec.slo),
             provenance=provenance,
         )
-
-
-def _told(
-    variant: Variant,
-    results: dict[str, list[Result]],
-    wanted: int,
-    window: tuple[int, int] | None,
-) -> str:
-    """The comparison of one variant, over the seeds that every scheduler shown finished."""
-    spec = variant.spec
-    common = set.intersection(*({r.cell.seed for r in each} for each in results.values()))
-    cells = {
-        name: [r.summary for r in each if r.cell.seed in common] for name, each in results.items()
-    }
-    missing = [
-        f"{name}: {wanted - len(results.get(name, ()))} of {wanted} seeds failed, see failed.txt; "
-        f"the table is of the {len(common)} that all schedulers in it finished"
-        for name in spec.schedulers
-        if len(results.get(name, ())) < wanted
-    ]
-    if not common:
-        return "\n".join(f"note: {note}" for note in missing)
-    kinds = {name: scheduler.kind for name, scheduler in spec.schedulers.items()}
-    seeds = len(next(iter(cells.values())))
-    title = spec.name if variant.key is None else f"{spec.name}, {variant.key}"
-    title += f": mean of {seeds} seeds ± 95 % interval" if seeds > 1 else ""
-    backlog = spec.is_backlog()
-    lines = [comparison(cells, title, backlog)]
-    if len(cells) > 1:
-        lines.append(cause(cells, kinds))
-    if window is not None:
-        missing += [
-            f"{name}: the window {window[0]}:{window[1]} lies beyond its last iteration; no picture"
-            for name, each in results.items()
-            if not each[0].shown.request.shape[1]
-        ]
-    lines += [f"note: {note}" for note in [*missing, *notes(cells, _oracles(spec), backlog)]]
-    return "\n".join(lines)
-
-
-def _oracles(spec: Spec) -> dict[str, str]:
-    """Schedulers that go by true output lengths, since nothing else is declared."""
-    if spec.has_limits():
-        return {}
-    found: dict[str, str] = {}
-    for name, scheduler in spec.schedulers.items():
-        uses = []
-        reserves = scheduler.kind == "static" or scheduler.kv != "paged"
-        if scheduler.kv_blocks is not None and reserves and scheduler.reservation != "max":
-            uses.append("KV memory is reserved for the true output length")
-        if order_kind(scheduler.order) in BY_LENGTH and not spec.has_predictions():
-            uses.append(f"order {order_kind(scheduler.order)} goes by the true output length")
-        if uses:
-            what = " and ".join(uses)
-            found[name] = f"no max_tokens is declared, so {what}, which no real server knows"
-    return found
 
 
 def _draw(painter: Painter, results: list[Result], folder: Path | None, seeded: bool) -> None:

@@ -101,6 +101,8 @@ def _who_is_displaced(v: Values) -> str | None:
 def _displacing_order(v: Values) -> str | None:
     if not v["displace"]:
         return None
+    if v["scheduling"] == "asynchronous":
+        return "true needs scheduling: synchronous; say that, or remove it"
     kind, said = order_kind(v["order"]), order_fields(v["order"])
     model = next((one for one in ORDERS if kind_of(one) == kind), None)
     if model is not None and not model.displaces:
@@ -175,7 +177,7 @@ QUEUE_RULES: tuple[Rule, ...] = (
     Rule("slots", ("slots", "max_batched_tokens"), _budget_holds_all_slots),
     Rule("decode_reserve", ("decode_reserve", "max_batched_tokens"), _reserve_below_budget),
     Rule("order", ("order", "slots", "max_batched_tokens"), _room_beside_the_reserved),
-    Rule("displace", ("displace", "order"), _displacing_order),
+    Rule("displace", ("displace", "order", "scheduling"), _displacing_order),
     Rule("skip_age", ("skip_age", "head_of_line"), _skip_to_bound),
     _only_paged("watermark", 0, "is for kv: paged; a reservation never grows"),
     _only_paged("prefix_caching", False, "needs kv: paged, whose blocks can be shared"),

@@ -32,6 +32,7 @@ from experiments.models import Model, Part
 from experiments.scalars import Exact
 from experiments.spec_arrivals import BacklogArrivals
 from experiments.spec_clients import Clients
+from experiments.spec_figures import Figure, FigureList
 from experiments.spec_order import FcfsOrder
 from experiments.spec_server import SCHEDULERS, AnyScheduler, Server
 from experiments.spec_step_time import AnyStepTime
@@ -110,6 +111,7 @@ class Head(Model):
     clients: Clients | None = None
     fast_forward: Boolean = True
     sweep: Annotated[dict[str, Any] | None, SweepBlock()] = None
+    figures: Annotated[tuple[Figure, ...] | None, FigureList()] = None
 
 
 class Spec(Head):
@@ -209,6 +211,8 @@ def _written(spec: Spec, path: Callable[[str], str], hashed: bool) -> dict[str, 
     data: dict[str, Any] = {}
     order = ("name", "description", "workload", "step_time", "schedulers", *Head.model_fields)
     for key in dict.fromkeys(order):
+        if hashed and key == "figures":
+            continue  # no number depends on them
         value = getattr(spec, key)
         if value is not None or key == "horizon_s":
             data[key] = _plain(value, hashed)

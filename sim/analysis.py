@@ -17,7 +17,7 @@ from sim.gaps_by_token import TokenGaps
 from sim.kv_use import KvUse
 from sim.moves import Moves
 from sim.outcomes import NONE, outcomes
-from sim.request import Reason
+from sim.request import Reason, State
 from sim.rows import Rows
 from sim.timeline import Timeline
 
@@ -34,8 +34,7 @@ class Analysis:
         self.timeline = Timeline(run)
         self.moves = Moves(run.log.moves)
         self.outcomes = outcomes(run, self.timeline, self.moves)
-        kept = run.server.preemption in ("swap", "retain")
-        followed = kept or run.server.scheduling == "asynchronous"
+        followed = _tokens_must_be_followed(run, self.timeline)
         self.gaps: Gaps | TokenGaps = (TokenGaps if followed else Gaps)(run, self.timeline)
         self.boundaries = Boundaries(run, self.timeline)
         self.rows = Rows(run, self.timeline, self.moves)
@@ -139,3 +138,17 @@ class Analysis:
 
 def _since(times: Ints, arrival: Ints) -> Ints:
     return np.where(times == NONE, NONE, times - arrival)
+
+
+def _tokens_must_be_followed(run: Run, line: Timeline) -> bool:
+    """Whether gaps are more than `sim.gaps` lists: somebody decoded on with entries that were
+    kept, or, asynchronous, a token was in flight or lengths within a segment do not only grow.
+    """
+    reasons = run.log.moves["reason"]
+    if np.isin(reasons, (int(Reason.SWAPPED_IN), int(Reason.RESUMED))).any():
+        return True
+    if not line.asynchronous:
+        return False
+    preempted = (run.log.moves["to"] == State.PREEMPTED).any()
+    waits = ((line.count > 1) & (line.first_gap_ns > 0)).any()
+    return bool(preempted or len(run.log.strands) or waits)

@@ -13,7 +13,7 @@ import simpy
 
 from sim.decision import Decision
 from sim.engine import DECODE, NEVER, PREEMPTED, PREFILL, WAITING, InvariantError
-from sim.iteration_level import ADMISSION, LENGTH, NOTHING, PROMPT_DONE, SLOTS, IterationReplica
+from sim.iteration_level import LENGTH, NOTHING, PROMPT_DONE, SLOTS, IterationReplica
 from sim.leap import leap_asynchronously
 from sim.log import PACK_CHUNK, PACK_DECIDED, PACK_GAP, PACK_PAUSE, PACK_PHASE, PACK_SEGMENT
 from sim.request import Reason, Request
@@ -118,7 +118,7 @@ class AsyncReplica(IterationReplica):
                 if end + wait + self.pending.step > self.horizon:
                     self.doomed = self.moved_from
             yield self.env.timeout(gap + planned.step)
-            self.account(planned, now, end, gap, before)
+            self.account(planned, now, end, gap)
             before, now = planned.step, end
             if len(self.record.segments) >= self.progress_at:
                 self.report(now)
@@ -151,7 +151,11 @@ class AsyncReplica(IterationReplica):
             decision = scheduler.decide(now)
             self.change(decision, now)
             self.changes += bool(
-                decision.chunks or decision.preempted or decision.resumed or scheduler.dropped
+                decision.chunks
+                or decision.preempted
+                or decision.admitted
+                or decision.resumed
+                or scheduler.dropped
             )
             scheduler.dropped = False
             limit, room = int(decision.limit), decision.room
@@ -290,6 +294,8 @@ class AsyncReplica(IterationReplica):
         limit = NOTHING if free_slots else SLOTS
         if planned.limit != limit:
             return None
+        if planned.host > before and self._host_of(planned.decodes) <= planned.step:
+            return None  # it waits for the host, those behind it will not
         count = self.calendar.values[0] - batch.steps
         if pool.grows:
             count = self._enough_blocks(count)
@@ -355,13 +361,13 @@ class AsyncReplica(IterationReplica):
 
     # -- what has been made --------------------------------------------------------------------
 
-    def account(self, planned: Planned, now: int, end: int, gap: int, before: int) -> None:
+    def account(self, planned: Planned, now: int, end: int, gap: int) -> None:
         """*planned* has ended: record it, its tokens, and who has all of his."""
         iteration = self.iterations + 1
         if planned.chunks or planned.paused or planned.stranded or not planned.everybody:
             self._single(planned, now, end, iteration, gap)
         else:
-            self._extend(planned, now, end, 1, gap, expected=max(0, planned.host - before))
+            self._extend(planned, now, end, 1, gap)
         self.iterations = iteration
         for request in planned.paused:
             self.record.pauses += PACK_PAUSE(iteration, request.index)
@@ -370,7 +376,7 @@ class AsyncReplica(IterationReplica):
             self.record.chunks += PACK_CHUNK(iteration, begin, request.index, new, useful)
         ends = set(planned.ends)
         made = [r for r in planned.done if r not in ends] + planned.ends
-        for request in sorted(made, key=ADMISSION):
+        for request in sorted(made, key=self.turn):
             if request.slot < 0 and request not in self.doomed:
                 continue  # given up meanwhile
             self.answered.add(request.index)
@@ -448,9 +454,7 @@ class AsyncReplica(IterationReplica):
         self._segment(planned, self.start, self.end, self.first, self.count, growth, self.gap)
         self.count = 0
 
-    def _extend(
-        self, planned: Planned, now: int, end: int, count: int, gap: int, expected: int = -1
-    ) -> None:
+    def _extend(self, planned: Planned, now: int, end: int, count: int, gap: int) -> None:
         """Record *count* iterations like *planned*, continuing the open segment if they do."""
         goes_on = (
             self.count
@@ -458,6 +462,8 @@ class AsyncReplica(IterationReplica):
             and planned.decided != now
             and self.opened.version == planned.version
             and self.opened.host == planned.host
+            and self.opened.others == planned.others
+            and (self.gap > 0) == (gap > 0)
             and self.opened.limit == planned.limit
             and self.context + self.opened.decodes * self.count == planned.context
         )

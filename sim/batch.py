@@ -10,10 +10,16 @@ iteration are ``ring[steps % block_size]``, one array read.
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left, insort
 from heapq import heapify, heappop, heappush
+from typing import Any
 
 from sim.orders import Order
 from sim.request import Request
+
+
+Ranked = tuple[Any, int, int, Request]
+"""(key, arrival, index, request): no two are equal."""
 
 
 class Batch:
@@ -33,6 +39,8 @@ class Batch:
         "order",
         "parked",
         "prefills",
+        "ranked",
+        "ranks",
         "ring",
         "running",
         "slots",
@@ -49,6 +57,8 @@ class Batch:
         self.prefills: dict[Request, None] = {}
         self.parked: dict[Request, int] = {}
         self.order = order
+        self.ranks: Order | None = None  # a fixed order that wants those who run ranked by it
+        self.ranked: list[Ranked] = []  # the least urgent last
         self.decodes = 0
         self.context = 0
         self.steps = 0
@@ -72,6 +82,12 @@ class Batch:
         request.admission = self.admissions
         self.running[request] = None
         self.prefills[request] = None
+        if self.ranks is not None:
+            insort(self.ranked, self._rank(request))
+
+    def _rank(self, request: Request) -> Ranked:
+        assert self.ranks is not None
+        return (self.ranks.key(request, 0), request.arrival_ns, request.index, request)
 
     def start_decoding(self, request: Request) -> None:
         """The prompt is computed and its token emitted; decode from the next iteration on."""
@@ -142,6 +158,8 @@ class Batch:
         """Give the slot back; ``known``, ``computed`` and ``blocks`` of a decode are refreshed."""
         del self.running[request]
         heappush(self.free_slots, request.slot)
+        if self.ranks is not None:
+            del self.ranked[bisect_left(self.ranked, self._rank(request))]
         if self.order is not None:
             self.order.left(request)
         if request in self.prefills:

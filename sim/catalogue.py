@@ -154,5 +154,8 @@ METRICS: tuple[Metric, ...] = (
         "(contiguous)",
         "lower",
     ),
+    Metric("running_mean", "requests", "requests that hold a slot, mean over iterations"),
+    Metric("deadlines", "requests", "offered with a deadline"),
+    Metric("deadlines_met", "requests", "those whose last token was delivered by it", "higher"),
 )
 NAMES = tuple(metric.name for metric in METRICS)

@@ -21,8 +21,8 @@ class Limit(IntEnum):
 class Decision:
     """What changes at a boundary. Whatever is not named here goes on as it was.
 
-    ``resumed`` ones get a slot and go on where they were, their KV entries having been kept;
-    ``swapped`` blocks are moved to or from host memory for it.
+    ``resumed`` ones come back from host memory before them; ``swapped`` blocks are moved to or from
+    it. Who resumes (also of the admitted: retained ones) goes on where he was, his entries kept.
     ``chunks`` are (whose prompt, how many tokens) in order of the pass; admitted requests have
     theirs among them. ``paused`` are decodes left out of the iteration; ``all_paused`` leaves out
     every one of them. ``limit`` says what stopped admission and ``room`` how many blocks one more

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -171,14 +172,24 @@ class Replica:
             self.intake(now)
             if self.patience.next_ns <= now:
                 self.expire(now)  # those among them whose moment has come too
+        for request in self.patience.hopeless(now):
+            self.patience.forget(request)
+            self.give_up(request, Reason.HOPELESS, now)
 
     def expire(self, now: int) -> None:
         """End the requests whose moment has come."""
+        gone = []
         for request, reason in self.patience.due(now):
             if reason == Reason.TTFT_TIMEOUT and self.has_token(request):
                 continue
             self.patience.forget(request)
+            gone.append((self.seniority(request), request, reason))
+        for _, request, reason in sorted(gone, key=itemgetter(0)):
             self.give_up(request, reason, now)
+
+    def seniority(self, request: Request) -> tuple[int, int]:
+        """The order in which those who are given up leave: the running ones first."""
+        return (1, request.index)
 
     def has_token(self, request: Request) -> bool:
         """Whether the client of *request* has a token."""

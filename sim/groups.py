@@ -74,7 +74,7 @@ def _columns(analysis: Analysis, slo: Slo | None) -> dict[str, NDArray[Any]]:
     columns["completed"] = out.completed
     columns["waited"] = analysis.waited_ns
     columns["service"] = analysis.service
-    columns["bypassed"] = analysis.bypassed
+    columns["bypassed"] = np.where(out.refused, NONE, analysis.bypassed)
     columns["preemptions"] = out.preemptions
     if slo is not None:
         judged = judge(analysis, slo)
@@ -105,7 +105,8 @@ def _described(classes: Classes, columns: dict[str, NDArray[Any]]) -> dict[str, 
     put("service_tokens", total("service"))
     waited = most("waited")
     put("queue_max_s", waited / NS, waited != NONE)
-    put("bypassed_max", most("bypassed"))
+    bypassed = most("bypassed")
+    put("bypassed_max", bypassed, bypassed != NONE)
     if "good" in columns:
         judged = total("judged")
         put("attainment", total("good") / np.maximum(judged, 1), judged > 0)

@@ -72,6 +72,7 @@ class IterationReplica(Replica):
         self.scheduler = _scheduler(policy, server, self)
         if not self.patient:
             self.scheduler.plain = False
+        self.turn = ADMISSION if self.patient else self.by_client_last
         self.plain = self.scheduler.plain
         self.host = server.host
         self.counts = self.order.counts
@@ -121,6 +122,7 @@ class IterationReplica(Replica):
         fast, reactive = self.fast_forward, self.reactive
         now = 0
         plain, patient, displaces = self.plain, self.patient, scheduler.displaces
+        moody = displaces and (self.order.demotes or not self.order.steady)
         swapped = scheduler.swapped.waiting
         while True:
             if self.next_arrival <= now or self.patience.next_ns <= now:
@@ -153,9 +155,11 @@ class IterationReplica(Replica):
                     or decision.preempted
                     or decision.paused
                     or decision.resumed
+                    or decision.admitted
                 ):
                     self.change(decision, now)
-                    if decision.chunks or decision.paused or decision.resumed:
+                    joined = decision.resumed or (decision.admitted and not decision.preempted)
+                    if decision.chunks or decision.paused or joined:
                         duration = self.compose(decision)
                         end = now + duration
                         if end > horizon:
@@ -177,8 +181,10 @@ class IterationReplica(Replica):
                         self.room = decision.room
                     else:
                         self.flush(now)
-                if (not plain and (prefills or (free_slots and (waiting or swapped)))) or (displaces and waiting and not self.order.steady):
+                if not plain and (prefills or (free_slots and (waiting or swapped))):
                     sure = False
+                if moody and waiting:
+                    sure = False  # whoever runs may have become the less urgent
                 limit, room = int(decision.limit), decision.room
             else:
                 pool.free -= need
@@ -242,8 +248,8 @@ class IterationReplica(Replica):
                 self.finish(now)
                 if len(segments) >= self.progress_at:
                     self.report(now)
-            if self.timed and self.moved:
-                self.flush(now)  # its first iteration waited for more than the host
+            if self.timed and (self.moved or (decision is not None and decision.admitted)):
+                self.flush(now)  # its first iteration waited for more than the others will
 
     def wait(
         self, decision: Decision | None, decodes: int, count: int, now: int
@@ -253,8 +259,11 @@ class IterationReplica(Replica):
         """
         moved = self.moving + (decision.swapped if decision is not None else 0)
         self.moving = 0
-        host = 0 if self.host is None else self.host.ns(decodes, decodes, 0)
+        joined = 0 if decision is None else len(decision.admitted) + len(decision.resumed)
+        host = 0 if self.host is None else self.host.ns(decodes, decodes, joined)
         gap = host
+        if joined:
+            count = 1  # they were preempted at once, but made the host work
         if moved:
             step = self.curve.decode_ns(decodes, self.batch.context)
             gap += self._moving_ns(moved, step)
@@ -279,11 +288,13 @@ class IterationReplica(Replica):
         if pool.grows and not (decision and decision.all_paused):
             paused = set(decision.paused) if decision else set()
             paused.update(decision.resumed if decision else ())
+            paused.update(decision.admitted if decision else ())
             for request in batch.running:
                 if request not in batch.prefills and request not in paused:
                     pool.free += batch.past(request) % pool.block_size == 0
-            for request in decision.resumed if decision else ():
-                if request not in batch.prefills:
+            joined = [*decision.resumed, *decision.admitted] if decision else []
+            for request in joined:
+                if request in batch.running and request not in batch.prefills:
                     pool.free += request.blocks - pool.blocks_for(batch.past(request))
 
     # -- runs in which nothing changes ---------------------------------------------------------
@@ -364,6 +375,9 @@ class IterationReplica(Replica):
         for request in decision.resumed:
             self._resume(request, now)
         for request in decision.admitted:
+            if request.resumes:
+                self._resume(request, now)
+                continue
             batch.join(request)
             again = request.preemptions
             record.moves += PACK_MOVE(
@@ -414,6 +428,7 @@ class IterationReplica(Replica):
         """*request*, whose blocks have been given back unless they are retained, waits again."""
         batch = self.batch
         state = self.phase(request)
+        resumes = PREFILL if request in batch.prefills else DECODE
         if request not in batch.prefills:
             self.forget_end(request)
         batch.leave(request)
@@ -443,7 +458,7 @@ class IterationReplica(Replica):
             self.patience.waits(request)
         scheduler = self.scheduler
         if reason == DISPLACED and self.server.preemption == "retain":
-            request.resumes = state
+            request.resumes = resumes
             scheduler.retained[request] = None
             self.queue.back(request, now)
             return
@@ -451,9 +466,10 @@ class IterationReplica(Replica):
         moved = scheduler.swapped.take(request)
         if moved:
             decision.swapped += moved
-            request.resumes = state
+            request.resumes = resumes
             return
-        request.highest = max(request.highest, request.computed)
+        if request not in decision.admitted:  # else it never ran with what it adopted
+            request.highest = max(request.highest, request.computed)
         request.computed = 0
         self.queue.back(request, now)
 
@@ -479,6 +495,10 @@ class IterationReplica(Replica):
                 self.pool.give_back(request, entries, blocks)
             self._preempt(request, decision, now, DISPLACED)
         self.moving += decision.swapped
+
+    def seniority(self, request: Request) -> tuple[int, int]:
+        running = request in self.batch.running
+        return (0, request.admission) if running else (1, request.index)
 
     def has_token(self, request: Request) -> bool:
         return request.known > request.prompt_tokens or (
@@ -620,10 +640,14 @@ class IterationReplica(Replica):
         )
         self.calendar.add(batch.steps + left, request)
 
+    def by_client_last(self, request: Request) -> tuple[bool, int]:
+        """Who leaves first: the finished, then those whose clients have tokens enough."""
+        return (request.index in self.cuts, request.admission)
+
     def emit_together(self, done: list[Request], now: int) -> None:
         """Prompts that end and decodes that end, in batch order (order of admission)."""
         prefills = self.batch.prefills
-        for request in sorted(self.calendar.pop(self.batch.steps) + done, key=ADMISSION):
+        for request in sorted(self.calendar.pop(self.batch.steps) + done, key=self.turn):
             if request in prefills:
                 self.emit(request, now)
             else:
@@ -633,7 +657,7 @@ class IterationReplica(Replica):
         """Decodes that made their last token leave, in batch order."""
         ended = self.calendar.pop(self.batch.steps)
         if len(ended) > 1:
-            ended.sort(key=ADMISSION)
+            ended.sort(key=self.turn)
         for request in ended:
             self.end(request, now, DECODE)
 

@@ -83,6 +83,10 @@ class Paged:
         """Blocks in use by requests that hold so many each."""
         return sum(blocks.values())
 
+    def gain(self, blocks: dict[Request, int]) -> int:
+        """How many blocks are free once requests that hold so many each have given them back."""
+        return sum(blocks.values())
+
 
 class Reserve(Paged):
     """Room for prompt and longest answer, taken whole at admission (Orca, OSDI '22, §4.2):
@@ -180,7 +184,7 @@ def pool_for(server: Server) -> Paged:
     if server.prefix_caching:
         from sim.prefix import PrefixCached
 
-        pool: Paged = PrefixCached(server.kv_blocks, server.block_size, server.displace)
+        pool: Paged = PrefixCached(server.kv_blocks, server.block_size)
     elif server.kv == "paged":
         pool = Paged(server.kv_blocks, server.block_size)
     else:

@@ -70,12 +70,11 @@ class KvUse:
         return free
 
     @cached_property
-    def _entries(self) -> Ints | None:
-        """KV entries held at the end of each segment's first iteration, those of a shared block
-        once per holder; None where the log does not tell. Iteration-level scheduling.
+    def _ledger(self) -> tuple[Ints, Ints] | None:
+        """(iteration from which on, KV entries more or less) for all that take up entries without
+        computing them or give them back; None where the log does not tell.
         """
-        run, line, moves = self.run, self.timeline, self.moves
-        held = np.cumsum(line.tokens + line.decodes * line.count) - line.decodes * (line.count - 1)
+        run, moves = self.run, self.moves
         joins, leaves, ends = moves.joins, moves.leaves, np.zeros(0, dtype=np.int64)
         if run.server.preemption == "retain":
             kept = self._retained
@@ -83,19 +82,38 @@ class KvUse:
                 return None
             gone, back, ends = kept
             leaves, joins = np.setdiff1d(leaves, gone), np.setdiff1d(joins, back)
-        column = moves.rows["entries"]
-        at, change = [], []
+        entries = moves.rows["entries"]
+        at = [self._free_at(leaves), self._free_at(ends)]
+        change = [-entries[some].astype(np.int64) for some in (leaves, ends)]
+        change[0] -= self._uncounted(leaves)
         if run.server.prefix_caching or run.server.preemption == "swap":
             at.append(moves.iteration[joins])
-            change.append(column[joins].astype(np.int64))
-        for some in (leaves, ends):
-            at.append(self._free_at(some))
-            change.append(-column[some].astype(np.int64))
-        change[-2] -= self._uncounted(leaves)
-        place = np.searchsorted(line.first, np.concatenate(at), side="left")
-        moved = np.bincount(place, weights=np.concatenate(change), minlength=len(line) + 1)
-        out: Ints = held + np.cumsum(moved[: len(line)].astype(np.int64))
-        return out
+            change.append(entries[joins].astype(np.int64))
+        return np.concatenate(at), np.concatenate(change)
+
+    @cached_property
+    def _entries(self) -> Ints | None:
+        """KV entries held at the end of each segment's first iteration, those of a shared block
+        once per holder; None where the log does not tell. Iteration-level scheduling.
+        """
+        line = self.timeline
+        if self._ledger is None:
+            return None
+        at, change = self._ledger
+        place = np.searchsorted(line.first, at, side="left")
+        moved = np.bincount(place, weights=change, minlength=len(line) + 1)[: len(line)]
+        computed = np.cumsum(line.tokens + line.decodes * line.count)
+        held: Ints = np.cumsum(moved.astype(np.int64)) + computed
+        return held - line.decodes * (line.count - 1)
+
+    @cached_property
+    def entries_left(self) -> int | None:
+        """KV entries held when the run is over; None where the log does not tell."""
+        line = self.timeline
+        if self.run.static or self._ledger is None:
+            return None
+        computed = int((line.tokens + line.decodes * line.count).sum())
+        return computed + int(self._ledger[1].sum())
 
     def _uncounted(self, leaves: Ints) -> Ints:
         """1 for each of *leaves* with a row under way that its entries do not count: it ended by a
@@ -112,7 +130,8 @@ class KvUse:
         made = moves.rows["known"][leaves] - run.requests.prompt_tokens[who]
         ended = moves.to[leaves] != State.PREEMPTED
         told = ended & (made == self.rows.generated[who]) & (missed[who] > 0)
-        return told.astype(np.int64)
+        missing: Ints = told.astype(np.int64)
+        return missing
 
     @cached_property
     def _retained(self) -> tuple[Ints, Ints, Ints] | None:

@@ -39,6 +39,11 @@ def leap_asynchronously(
     *before_ns* is the step before the first, *first_host_ns* the host's work for it and *host_ns*
     that for the others. Answers (how many, how long together, (last step, last length), first gap).
     """
+    if first_host_ns <= before_ns and host_ns <= curve.decode_ns(decodes, context):
+        # steps only grow with the context: the device never waits
+        count, duration = curve.advance_ns(decodes, context, decodes, count, until, limit)
+        step = curve.decode_ns(decodes, context + decodes * (count - 1))
+        return count, duration, (step, step), 0
     steps = curve.decode_run_ns(decodes, context, decodes, count).astype(np.int64)
     gaps = np.empty_like(steps)
     gaps[0] = max(0, first_host_ns - before_ns)

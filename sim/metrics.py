@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from sim.analysis import Analysis
 from sim.catalogue import METRICS, NAMES, NS, QUANTILES, Metric, Value, is_unsure
+from sim.deadlines import deadlines
 from sim.decision import Limit
 from sim.fairness import jain, shares
 from sim.outcomes import NONE, Outcomes
@@ -78,6 +79,10 @@ def summary(analysis: Analysis, slo: Slo | None = None) -> dict[str, Value]:
     _fairness(result, analysis)
     _waste(result, analysis)
     _memory(result, analysis)
+    result["running_mean"] = _share(everything - empty, iterations)
+    due = deadlines(analysis)
+    if due is not None:
+        result["deadlines"], result["deadlines_met"] = due
     return result
 
 

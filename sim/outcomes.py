@@ -104,6 +104,8 @@ def outcomes(run: Run, timeline: Timeline, moves: Moves) -> Outcomes:
         last_token = np.full(n, NONE, dtype=np.int64)
         iteration = first_iteration + trace.output_tokens - 1
         made = (first_iteration != NONE) & (iteration <= timeline.iterations)
+        given_up = np.isin(final_state, (int(State.CANCELED), int(State.TIMED_OUT)))
+        made &= ~given_up | (iteration <= ended_iteration)
         # a member whose batch was cut by the horizon made only what was executed of its batch
         last_token[made] = timeline.end_of(iteration[made])
         first_delivered = delivered.copy()

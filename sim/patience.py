@@ -15,13 +15,15 @@ class Patience:
     """A calendar of such moments; the engine asks it at boundaries.
 
     Of several that have come the earliest counts; at one moment a cancellation comes before a
-    time-out of the first token, that before a time-out of the whole, that before hopelessness.
+    time-out of the first token, that before a time-out of the whole. Whether a request is hopeless
+    is the scheduler's to say, when clients and arrivals have had their turn.
     """
 
     def __init__(self, order: Order) -> None:
         self.order = order
         self.next_ns = NEVER
         self._due: list[tuple[int, int, int, Request]] = []
+        self._hopeless: list[tuple[int, int, Request]] = []
         self._watched: dict[Request, int | None] = {}  # when it is hopeless, while it waits
 
     def watch(self, request: Request) -> None:
@@ -41,7 +43,8 @@ class Patience:
         moment = self.order.shed_ns(request)
         self._watched[request] = moment
         if moment is not None:
-            self._add(moment, Reason.HOPELESS, request)
+            heappush(self._hopeless, (moment, request.index, request))
+            self._look()
 
     def runs(self, request: Request) -> None:
         """*request* waits no longer."""
@@ -52,18 +55,25 @@ class Patience:
         self._watched.pop(request, None)
 
     def _add(self, moment: int, reason: Reason, request: Request) -> None:
-        rank = int(reason) if reason != Reason.HOPELESS else 99
-        heappush(self._due, (moment, rank, request.index, request))
-        self.next_ns = self._due[0][0]
+        heappush(self._due, (moment, int(reason), request.index, request))
+        self._look()
+
+    def _look(self) -> None:
+        first = self._due[0][0] if self._due else NEVER
+        self.next_ns = min(first, self._hopeless[0][0] if self._hopeless else NEVER)
 
     def due(self, now_ns: int) -> Iterator[tuple[Request, Reason]]:
-        """Whose moment has come by *now_ns*, and which; not those forgotten, even meanwhile."""
+        """Whose client gives up by *now_ns*, and why; not those forgotten, even meanwhile."""
         while self._due and self._due[0][0] <= now_ns:
-            moment, rank, _, request = heappop(self._due)
-            self.next_ns = self._due[0][0] if self._due else NEVER
-            reason = Reason.HOPELESS if rank == 99 else Reason(rank)
-            if request not in self._watched:
-                continue
-            if reason == Reason.HOPELESS and self._watched[request] != moment:
-                continue
-            yield request, reason
+            _, reason, _, request = heappop(self._due)
+            self._look()
+            if request in self._watched:
+                yield request, Reason(reason)
+
+    def hopeless(self, now_ns: int) -> Iterator[Request]:
+        """Who waits and cannot make it any more."""
+        while self._hopeless and self._hopeless[0][0] <= now_ns:
+            moment, _, request = heappop(self._hopeless)
+            self._look()
+            if self._watched.get(request) == moment:
+                yield request

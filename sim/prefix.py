@@ -6,7 +6,7 @@ are taken. The unknown free ones are always in front of the known ones: a count,
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Hashable
 
 from sim.kv import Paged
@@ -14,13 +14,17 @@ from sim.request import Request
 
 
 class Block:
-    """A block that is known: by what, and how many hold it."""
+    """A block that is known: by what, and how many hold it.
 
-    __slots__ = ("holders", "name")
+    Without a name: ``count`` blocks of a request that has ended, which nobody will ask for again.
+    """
 
-    def __init__(self, name: Hashable) -> None:
+    __slots__ = ("count", "holders", "name")
+
+    def __init__(self, name: tuple[Hashable, ...] | None, holders: int = 1, count: int = 1) -> None:
         self.name = name
-        self.holders = 1
+        self.holders = holders
+        self.count = count
 
 
 class PrefixCached(Paged):
@@ -28,19 +32,18 @@ class PrefixCached(Paged):
 
     ``free`` is lowered by everybody who takes blocks; which ones those were is settled when it
     matters next: the unknown first, then the known in the order in which they were freed.
-    ``hits`` tokens were adopted and ``forgotten`` known blocks were taken for something else.
+    ``request.shared`` are its blocks that others may adopt, from its first on; those behind them
+    are known too, but only to itself, which matters when it was preempted and comes back.
     """
 
     caching = True
 
-    def __init__(self, blocks: int | None, block_size: int, displaces: bool = False) -> None:
+    def __init__(self, blocks: int | None, block_size: int) -> None:
         super().__init__(blocks, block_size)
         self._known: dict[Hashable, dict[Block, None]] = {}  # the one known longest is first
         self._idle: OrderedDict[Block, None] = OrderedDict()  # known and held by nobody
+        self._idle_blocks = 0
         self._unknown = self.total
-        self._endless = blocks is None and not displaces
-        self.hits = 0
-        self.forgotten = 0
 
     def name(self, request: Request, number: int) -> tuple[Hashable, ...]:
         """What block *number* (from 0) of *request* is known by."""
@@ -55,18 +58,31 @@ class PrefixCached(Paged):
 
     def _settle(self) -> None:
         """Forget the blocks that have been taken since this was asked last."""
-        taken = self._unknown + len(self._idle) - self.free
+        taken = self._unknown + self._idle_blocks - self.free
         if taken <= 0:
             return
         anonymous = min(taken, self._unknown)
         self._unknown -= anonymous
-        for _ in range(taken - anonymous):
-            block, _ = self._idle.popitem(last=False)
-            same = self._known[block.name]
-            del same[block]
-            if not same:
-                del self._known[block.name]
-            self.forgotten += 1
+        taken -= anonymous
+        self._idle_blocks -= taken
+        while taken:
+            block = next(iter(self._idle))
+            if block.count > taken:
+                block.count -= taken
+                return
+            taken -= block.count
+            del self._idle[block]
+            if block.name is not None:
+                same = self._known[block.name]
+                del same[block]
+                if not same:
+                    del self._known[block.name]
+
+    def _rest(self, block: Block) -> None:
+        """*block* is held by nobody: the last to be taken for something else."""
+        self._idle[block] = None
+        self._idle_blocks += block.count
+        self.free += block.count
 
     def _found(self, request: Request) -> list[Block]:
         """The longest run of known blocks that *request* could adopt."""
@@ -96,11 +112,11 @@ class PrefixCached(Paged):
         for block in found:
             if not block.holders:
                 del self._idle[block]
+                self._idle_blocks -= 1
                 self.free -= 1
             block.holders += 1
         request.shared = found
         request.computed = len(found) * self.block_size
-        self.hits += request.computed
         request.blocks = blocks = -(-tokens // self.block_size)
         self.free -= blocks - len(found)
         self.scheduled(request, tokens)
@@ -110,33 +126,50 @@ class PrefixCached(Paged):
         shared = request.shared
         for number in range(len(shared), entries // self.block_size):
             name = self.name(request, number)
-            if self._endless and name[0] == request.index:
-                return  # nobody is ever preempted: nobody will ask for these
-            block = Block(name)
-            self._known.setdefault(block.name, {})[block] = None
-            shared.append(block)
+            if name[0] == request.index:
+                return  # from here on they are its own
+            self._learn(shared, name)
+
+    def _learn(self, shared: list[Block], name: tuple[Hashable, ...]) -> None:
+        block = Block(name)
+        self._known.setdefault(name, {})[block] = None
+        shared.append(block)
 
     def give_back(self, request: Request, entries: int, blocks: int) -> None:
+        """It may come back, and then ask for its own blocks too."""
         self._settle()
         self.scheduled(request, entries)
         shared = request.shared
-        unknown = blocks - len(shared)
-        self._unknown += unknown
-        self.free += unknown
-        for block in reversed(shared):
-            block.holders -= 1
-            if not block.holders:
-                self._idle[block] = None
-                self.free += 1
-        request.shared = []
-        request.blocks = 0
+        for number in range(len(shared), entries // self.block_size):
+            self._learn(shared, self.name(request, number))
+        self._free(request, blocks - len(shared), 0)
 
     def release(self, request: Request) -> None:
-        self.give_back(request, request.computed, request.blocks)
+        self._settle()
+        self.scheduled(request, request.computed)
+        own = request.computed // self.block_size - len(request.shared)
+        self._free(request, request.blocks - len(request.shared) - own, own)
+
+    def _free(self, request: Request, unknown: int, own: int) -> None:
+        """The last block of *request* first: *unknown* ones, *own* ones, those that others know."""
+        self._unknown += unknown
+        self.free += unknown
+        if own:
+            self._rest(Block(None, 0, own))
+        for block in reversed(request.shared):
+            block.holders -= 1
+            if not block.holders:
+                self._rest(block)
+        request.shared = []
+        request.blocks = 0
 
     def held(self, blocks: dict[Request, int]) -> int:
         """Shared blocks count once."""
         known = {block for request in blocks for block in request.shared}
         return len(known) + sum(n - len(request.shared) for request, n in blocks.items())
 
-
+    def gain(self, blocks: dict[Request, int]) -> int:
+        """Blocks that others hold too stay."""
+        holders = Counter(block for request in blocks for block in request.shared)
+        known = sum(block.holders == n for block, n in holders.items())
+        return known + sum(n - len(request.shared) for request, n in blocks.items())

@@ -162,7 +162,11 @@ class KeyedQueue:
             self._front.remove(entry)
 
     def refresh(self, now_ns: int) -> None:
-        if self.order.steady or not self.waiting:
+        if self.order.steady:
+            for request in self.order.promoted(now_ns):
+                if request in self.waiting:
+                    self.drop(request)
+                    self.add(request, now_ns)
             return
         self._front = []
         for request in self.waiting:

@@ -18,32 +18,56 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Stretches:
-    """Iterations *first* to *last* (from 1, both included) in which a request decodes, but for its
-    pauses and for iterations of prompts alone; by request, then in order of time.
-
-    ``last`` may be below ``first``: a prompt that ended the run, or its request.
+    """Iterations *first* to *last* (from 1, both included) of a request, one element each; by
+    request, then in order of time. ``last`` may be below ``first``: nothing came of it.
     """
 
     request: Ints
     first: Ints
     last: Ints
+    slot: Ints
 
 
-def stretches(moves: Moves, iterations: int) -> Stretches:
-    """From the end of a prompt, or a return with kept entries, to what ended the decoding."""
-    stops = moves.state == State.DECODE
-    some = np.flatnonzero(stops | (moves.to == State.DECODE))
-    some = some[np.argsort(moves.request[some], kind="stable")]
-    begins = np.flatnonzero(~stops[some])
+def _between(moves: Moves, begins: Ints, ends: Ints, iterations: int) -> tuple[Stretches, Ints]:
+    """From each of the moves *begins* to the one of *ends* that follows in its request's life, or
+    to the end of the run; and *begins*, in order of the stretches.
+    """
+    some = np.concatenate((begins, ends))
+    some = some[np.lexsort((some, moves.request[some]))]
+    start = np.zeros(len(moves), dtype=np.bool_)
+    start[begins] = True
+    place = np.flatnonzero(start[some])
     request = moves.request[some]
-    after = begins + 1
-    closed = after < len(some)
-    closed[closed] &= request[after[closed]] == request[begins[closed]]
-    rows, ends = some[begins], some[after[closed]]
-    first = moves.iteration[rows] + (moves.reason[rows] == Reason.PROMPT_DONE)
-    last = np.full(len(begins), iterations, dtype=np.int64)
-    last[closed] = moves.iteration[ends] - moves.early[ends]
-    return Stretches(request[begins], first, last)
+    closed = place + 1 < len(some)
+    closed[closed] &= request[place[closed] + 1] == request[place[closed]]
+    closed[closed] &= ~start[some[place[closed] + 1]]
+    rows, over = some[place], some[place[closed] + 1]
+    last = np.full(len(rows), iterations, dtype=np.int64)
+    last[closed] = moves.iteration[over] - moves.early[over]
+    slot = moves.rows["slot"][rows].astype(np.int64)
+    return Stretches(request[place], moves.iteration[rows], last, slot), rows
+
+
+def decoding(moves: Moves, iterations: int) -> Stretches:
+    """When requests decode, but for their pauses and for iterations of prompts alone: from the end
+    of a prompt, or a return with kept entries, to what ended the decoding.
+    """
+    into = moves.to == State.DECODE
+    out = moves.state == State.DECODE
+    begins, ends = np.flatnonzero(into & ~out), np.flatnonzero(out)
+    found, rows = _between(moves, begins, ends, iterations)
+    first = found.first + (moves.reason[rows] == Reason.PROMPT_DONE)
+    return Stretches(found.request, first, found.last, found.slot)
+
+
+def holding(run: Run, moves: Moves, iterations: int) -> Stretches:
+    """When requests hold their slots. Members of a static batch do until the longest ends."""
+    found, _ = _between(moves, moves.joins, moves.leaves, iterations)
+    if not run.static or not len(found.first):
+        return found
+    longest = np.zeros(iterations + 2, dtype=np.int64)
+    np.maximum.at(longest, found.first, found.last)
+    return Stretches(found.request, found.first, longest[found.first], found.slot)
 
 
 class Rows:
@@ -58,7 +82,12 @@ class Rows:
     @cached_property
     def stretches(self) -> Stretches:
         """Iteration-level scheduling: who decoded when."""
-        return stretches(self.moves, self.timeline.iterations)
+        return decoding(self.moves, self.timeline.iterations)
+
+    @cached_property
+    def stays(self) -> Stretches:
+        """Who held which slot when."""
+        return holding(self.run, self.moves, self.timeline.iterations)
 
     @cached_property
     def pauses(self) -> tuple[Ints, Ints]:

@@ -165,6 +165,8 @@ class Server:
                 f"victim: {self.victim} with admit_needs: next_chunk may preempt in circles for "
                 "ever; choose admit_needs: whole_prompt or another victim"
             )
+        if self.displace and self.scheduling == "asynchronous":
+            yield "displace: true needs scheduling: synchronous"
         if self.displace and not self.order.displaces:
             yield f"displace: true makes no sense under order {self.order.kind}"
         slots, tokens = self.order.keeps()

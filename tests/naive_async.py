@@ -24,7 +24,7 @@ class Asynchronous(IterationLevel):
             if self.ahead is None:
                 self.keep(self.plan_until_something_runs(now), now)
             if self.ahead is None:
-                if self.decisions == self.decisions_allowed:
+                if self.decisions == self.decisions_allowed and (self.queue or self.running):
                     break
                 now = self.next_wakeup_ns(now)
                 continue

@@ -81,7 +81,9 @@ class Replica(ABC):
             if iteration is not None:
                 now = iteration.end_ns
                 self.record(now)
-            elif self.decisions == self.decisions_allowed:
+            elif self.decisions == self.decisions_allowed and (
+                self.queue or self.running or self.swapped
+            ):
                 break
             else:
                 now = self.next_wakeup_ns(now)

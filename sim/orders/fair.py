@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from decimal import Decimal
 from fractions import Fraction
+from itertools import chain
+from math import lcm
 from typing import TYPE_CHECKING, Any
 
 from sim.orders.order import Order
@@ -36,31 +38,40 @@ class Fair(Order):
         self.prompt_weight = _exact("prompt_weight", prompt_weight, 0)
         self.output_weight = _exact("output_weight", output_weight, 0)
         self.weights = {t: _exact(f"weights.{t}", w) for t, w in (weights or {}).items()}
-        # a tenant's counter is base + output_weight x (steps x decoding), base without its weight
-        self._base: dict[Hashable, Fraction] = {}
+        # counters are whole numbers: service per weight, in units that make every step whole
+        plain = [self.prompt_weight, self.output_weight]
+        shares = {t: [amount / w for amount in plain] for t, w in self.weights.items()}
+        unit = lcm(*(x.denominator for x in chain(plain, *shares.values())))
+        self._units = {t: (int(p * unit), int(o * unit)) for t, (p, o) in shares.items()}
+        self._plain = (int(plain[0] * unit), int(plain[1] * unit))
+        # a tenant's counter is base + output unit x steps x how many of its requests decode
+        self._base: dict[Hashable, int] = {}
         self._decoding: dict[Hashable, int] = {}
         self._steps = 0
-        self._seen: set[int] = set()
         self._last: Hashable = None
         self._any_left = False
 
-    def key(self, request: Request, now_ns: int) -> Any:
+    def key(self, request: Request, now_ns: int) -> int:
         return self.counter(request.tenant)
 
-    def counter(self, tenant: Hashable) -> Fraction:
-        """What *tenant* has been given so far, per weight."""
-        served = self._base.get(tenant, Fraction(0))
-        served += self.output_weight * self._steps * self._decoding.get(tenant, 0)
-        return served / self.weights.get(tenant, Fraction(1))
+    def _unit(self, tenant: Hashable) -> tuple[int, int]:
+        """(prompt, output): what a token adds to the counter of *tenant*."""
+        return self._units.get(tenant, self._plain)
+
+    def counter(self, tenant: Hashable) -> int:
+        """What *tenant* has been given so far, per weight, in the order's own unit."""
+        decoding = self._decoding.get(tenant, 0)
+        base = self._base.get(tenant, 0)
+        return base + self._unit(tenant)[1] * self._steps * decoding if decoding else base
 
     def lane(self, request: Request) -> Hashable:
         return request.tenant
 
-    def rank(self, lane: Hashable) -> Fraction:
+    def rank(self, lane: Hashable) -> int:
         return self.counter(lane)
 
-    def _add(self, tenant: Hashable, service: Fraction) -> None:
-        self._base[tenant] = self._base.get(tenant, Fraction(0)) + service
+    def _add(self, tenant: Hashable, service: int) -> None:
+        self._base[tenant] = self._base.get(tenant, 0) + service
 
     def joins(self, request: Request, waiting: set[Any], now_ns: int) -> None:
         tenant = request.tenant
@@ -74,29 +85,28 @@ class Fair(Order):
             return
         missing = least - self.counter(tenant)
         if missing > 0:
-            self._add(tenant, missing * self.weights.get(tenant, Fraction(1)))
+            self._add(tenant, missing)
 
     def admitted(self, request: Request, waiting: set[Any]) -> None:
         self._last, self._any_left = request.tenant, True
         if not request.preemptions:
-            self._add(request.tenant, self.prompt_weight * request.prompt_tokens)
+            self._add(request.tenant, self._unit(request.tenant)[0] * request.prompt_tokens)
 
     def prompted(self, request: Request) -> None:
-        self._add(request.tenant, self.output_weight)
+        self._add(request.tenant, self._unit(request.tenant)[1])
 
     def started(self, request: Request, steps: int) -> None:
         self._decoding[request.tenant] = self._decoding.get(request.tenant, 0) + 1
-        self._add(request.tenant, -self.output_weight * steps)
+        self._add(request.tenant, -self._unit(request.tenant)[1] * steps)
 
     def stopped(self, request: Request, steps: int) -> None:
         self._decoding[request.tenant] -= 1
-        self._add(request.tenant, self.output_weight * steps)
+        self._add(request.tenant, self._unit(request.tenant)[1] * steps)
 
     def postponed(self, request: Request) -> None:
-        self._add(request.tenant, -self.output_weight)
+        self._add(request.tenant, -self._unit(request.tenant)[1])
 
     def at(self, steps: int) -> None:
-        """The counter of decode iterations stands at *steps*."""
         self._steps = steps
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 from sim.orders.order import Order
@@ -20,7 +22,7 @@ class Mlfq(Order):
 
     kind = "mlfq"
     displaces = True
-    steady = False
+    demotes = True
 
     def __init__(
         self, levels: int = 4, quantum_tokens: int = 64, starve_s: float | None = None
@@ -35,6 +37,7 @@ class Mlfq(Order):
         # per request: its level, and the tokens generated when it entered it (None: it joined)
         self._at: dict[int, tuple[int, int | None]] = {}
         self._joined: dict[int, int] = {}
+        self._due: list[tuple[int, int, Request]] = []  # who is at the top again, and when
 
     def quantum(self, level: int) -> int:
         """Service that a level gives."""
@@ -64,6 +67,14 @@ class Mlfq(Order):
 
     def joins(self, request: Request, waiting: set[Any], now_ns: int) -> None:
         self._joined[request.index] = now_ns
+        if self.starve_ns is not None:
+            heappush(self._due, (now_ns + self.starve_ns, request.index, request))
+
+    def promoted(self, now_ns: int) -> Iterator[Request]:
+        while self._due and self._due[0][0] <= now_ns:
+            moment, index, request = heappop(self._due)
+            if self.starve_ns is not None and self._joined.get(index) == moment - self.starve_ns:
+                yield request
 
     def admitted(self, request: Request, waiting: set[Any]) -> None:
         self._joined.pop(request.index, None)

@@ -41,6 +41,7 @@ class ShortestPrompt(_ByLength):
     """Fewest prompt tokens first."""
 
     kind = "shortest_prompt"
+    fixed = True
 
     def tokens(self, request: Request) -> int:
         return request.prompt_tokens
@@ -50,6 +51,7 @@ class ShortestPredicted(_ByLength):
     """Shortest predicted answer first (SJF); without a prediction its limit counts."""
 
     kind = "shortest_predicted"
+    fixed = True
 
     def tokens(self, request: Request) -> int:
         predicted = request.predicted_output_tokens
@@ -87,6 +89,7 @@ class Edf(Order):
 
     kind = "edf"
     displaces = True
+    fixed = True
 
     def __init__(self, shed: bool = False, token_s: float = 0.0) -> None:
         if not 0 <= token_s < float("inf"):

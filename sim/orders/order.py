@@ -5,7 +5,7 @@ Writing one: subclass `Order` and answer `key`. docs/write-a-policy.md builds on
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
@@ -28,6 +28,10 @@ class Order:
     """Who is preempted for lack of memory unless the server says so (`sim.settings.Victim`)."""
     steady: bool = True
     """False: keys change while requests wait or run; they are then asked anew at every decision."""
+    fixed: bool = False
+    """Whether the key of a request never changes, whatever happens to it."""
+    demotes: bool = False
+    """Whether running requests become less urgent as they are served."""
     lanes: bool = False
     """Whether requests queue in lanes (`lane`, `rank`), in each of them by key."""
     counts: bool = False
@@ -40,6 +44,10 @@ class Order:
         ones when it matters who is least urgent. ``request.generated`` is up to date then.
         """
         raise NotImplementedError
+
+    def promoted(self, now_ns: int) -> Iterable[Request]:
+        """Waiting requests whose keys have changed by *now_ns*, though the order is ``steady``."""
+        return ()
 
     def shed_ns(self, request: Request) -> int | None:
         """From when on *request* is hopeless and is rejected if it still waits; None: never."""

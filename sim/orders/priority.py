@@ -37,6 +37,7 @@ class Priority(Order):
 
     kind = "priority"
     displaces = True
+    fixed = True
     victim = "least_urgent"
 
     def __init__(

@@ -89,6 +89,13 @@ class ChunkedScheduler(IterationLevel):
             return tokens
         return self.target.cut(decision, tokens, past)
 
+    def _resume(self, decision: Decision, request: Request, budget: int) -> int:
+        tokens = super()._resume(decision, request, budget)
+        if tokens and request.resumes == State.DECODE and self.target is not None:
+            self.target.decodes += 1
+            self.target.context += request.computed
+        return tokens
+
     # -- the pass ------------------------------------------------------------------------------
 
     def compose(self, decision: Decision) -> None:

@@ -49,6 +49,8 @@ class IterationLevel(ABC):
         self.victims = Victims(server, batch, pool, order)
         self.swapped = SwappedOut(server, batch, pool)
         self.displaces = server.displace
+        if server.displace and order.fixed:
+            batch.ranks = order
         self.retained: dict[Request, None] = {}  # displaced with their blocks, latest last
         self.dropped = False  # whether retained blocks were, since the engine looked last
         self.since_prefill = UNLIMITED  # iterations since one had a prefill
@@ -146,7 +148,8 @@ class IterationLevel(ABC):
         place = 0
         looked = -1  # requests looked at beyond the first that did not fit
         admitted, chunks = decision.admitted, decision.chunks
-        reserves = self.order.reserves
+        reserves, lanes = self.order.reserves, self.order.lanes
+        failed: set[Request] = set()
         if self.swapped.waiting:
             free_slots_, free_slots = free_slots, 0
         reserve = self.server.decode_reserve
@@ -157,6 +160,9 @@ class IterationLevel(ABC):
             request = queue.at(place)
             if request is None:
                 break
+            if request in failed:
+                place += 1  # lanes change places when one of them is served
+                continue
             if looked >= 0:
                 looked += 1
                 if looked > self.server.skip_depth:
@@ -168,12 +174,8 @@ class IterationLevel(ABC):
             tokens = place_of(decision, request, left)
             if tokens:
                 queue.take(place)
-                if request.resumes:
-                    decision.resumed.append(request)
-                    if request.resumes == State.PREFILL:
-                        chunks.append((request, tokens))
-                else:
-                    admitted.append(request)
+                admitted.append(request)
+                if request.resumes != State.DECODE:
                     chunks.append((request, tokens))
                 if reserves:
                     self.order.took(request, tokens)
@@ -181,11 +183,15 @@ class IterationLevel(ABC):
                 budget = max(budget - tokens, 0)
                 if place and self.skip_age is not None and self._pass_over(place):
                     break
+                if failed:
+                    place = 0
             elif self.strict or (self.skip_age is not None and request.passed >= self.skip_age):
                 break
             else:
                 place += 1
                 looked = max(looked, 0)
+                if lanes:
+                    failed.add(request)
         if reserves:
             queue.unbar()  # type: ignore[attr-defined]
         if self.swapped.waiting:
@@ -323,7 +329,10 @@ class IterationLevel(ABC):
         """No prefill may run in this iteration (`prefill_every`)."""
         if self.queue.waiting or self.queue.endless or self.swapped.waiting:
             free_slots = len(self.batch.free_slots) - len(decision.resumed)
-            decision.limit = Limit.TOKENS if free_slots > 0 else Limit.SLOTS
+            head = self.swapped.first or self.queue.at(0)
+            assert head is not None
+            kept = self.order.withheld(head)[0] if self.order.reserves else 0
+            decision.limit = Limit.TOKENS if free_slots > kept else Limit.SLOTS
         decision.room = self.pool.room
 
     def _somebody_fits(self, decision: Decision, budget: int, free_slots: int) -> bool:
@@ -410,8 +419,13 @@ class IterationLevel(ABC):
         self.attend()
         batch, pool, queue = self.batch, self.pool, self.queue
         slots, free = len(batch.free_slots), pool.free
-        least = self.victims.by_urgency(now_ns)  # the least urgent is last
+        keeps = self.server.preemption == "retain"
         out: list[Request] = []
+        if slots < 1 and batch.running:
+            first = queue.at(0)
+            if first is None or not self.order.key(first, now_ns) < self.victims.least(now_ns):
+                return out
+        least = self.victims.by_urgency(now_ns)  # the least urgent is last
         place = 0
         while (request := queue.at(place)) is not None:
             needs = 0
@@ -421,13 +435,13 @@ class IterationLevel(ABC):
             taken: list[Request] = []
             slots_, free_ = slots, free
             while (slots_ < 1 or free_ < needs) and len(least) > len(taken):
-                rank, victim = least[-1 - len(taken)]
-                if not key < rank[0]:
+                rank, *_, victim = least[-1 - len(taken)]
+                if not key < rank:
                     break
                 taken.append(victim)
                 slots_ += 1
-                if self.server.preemption != "retain":
-                    free_ += self.victims.blocks(victim)
+                if not keeps:
+                    free_ = free + pool.gain({r: self.victims.blocks(r) for r in taken})
             if slots_ < 1 or free_ < needs:
                 break
             del least[len(least) - len(taken) :]

@@ -17,7 +17,7 @@ class PrefillFirstScheduler(IterationLevel):
         out = bool(self.swapped.waiting)
         if not out:
             self.admit(decision, self.budget)
-        if decision.admitted or decision.chunks:
+        if decision.chunks:  # a retained request that decodes on is no prompt
             decision.all_paused = True
             return
         self.all_decode(decision)

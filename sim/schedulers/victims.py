@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sim.batch import Batch
+from sim.batch import Batch, Ranked
 from sim.kv import Paged
 from sim.orders import Order
 from sim.request import Request
@@ -40,11 +40,20 @@ class Victims:
         self.batch.refresh(request)
         return (self.order.key(request, now_ns), request.arrival_ns, request.index)
 
-    def by_urgency(self, now_ns: int) -> list[tuple[tuple[Any, int, int], Request]]:
-        """All who run and are not about to end anyway, the least urgent last."""
+    def by_urgency(self, now_ns: int) -> list[Ranked]:
+        """All who run, the least urgent last."""
+        if self.batch.ranks is not None:
+            return self.batch.ranked.copy()
+        return sorted((*self.rank(r, now_ns), r) for r in self.batch.running)
+
+    def least(self, now_ns: int) -> Any:
+        """The key of the least urgent who runs."""
         batch = self.batch
-        ranked = [(self.rank(r, now_ns), r) for r in batch.running if r not in batch.parked]
-        return sorted(ranked, key=lambda pair: pair[0])
+        if batch.ranks is not None:
+            return batch.ranked[-1][0]
+        for request in batch.running:
+            batch.refresh(request)
+        return max(self.order.key(request, now_ns) for request in batch.running)
 
     def generated(self, request: Request) -> int:
         """Its output tokens."""

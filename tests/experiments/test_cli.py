@@ -147,8 +147,7 @@ def test_a_wrong_spec_is_told_fault_by_fault_and_nothing_is_written(itersim, fak
     assert (code, out) == (2, "")
     assert err == (
         "f.yaml:6: server.slots: must be a whole number >= 1, not 0\n"
-        "f.yaml:9: seed: unknown key; did you mean 'seeds'? known: name, description, horizon_s, "
-        "seeds, slo, clients, fast_forward, sweep, workload, step_time, schedulers, server\n"
+        "f.yaml:9: seed: unknown key; did you mean 'seeds'?\n"
     )
     assert [p.name for p in tmp_path.iterdir()] == ["f.yaml"]
     assert fake_run.calls == []

@@ -290,7 +290,8 @@ def judged(slo: Slo, **options: Any) -> tuple[Any, Any, Any]:
 
 
 def test_goodput_counts_who_met_every_target_over_everybody_offered() -> None:
-    assert judged(Slo()) == (3, 3 / 4, 3 / 7)  # who is refused is never good
+    assert judged(Slo()) == (None, None, None)  # nobody has a target
+    assert judged(Slo(e2e_s=99.0)) == (3, 3 / 4, 3 / 7)  # who is refused is never good
     assert judged(Slo(ttft_s=1.0)) == (2, 2 / 4, 2 / 7)  # met at equality
     assert judged(Slo(ttft_s=0.999)) == (0, 0, 0)
     assert judged(Slo(e2e_s=4.0)) == (2, 2 / 4, 2 / 7)

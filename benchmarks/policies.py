@@ -1,0 +1,141 @@
+"""What orders and options cost: `python -m benchmarks.policies [--requests N] [--only NAME …]`.
+
+The same load, server and curve as `benchmarks.core`; every figure is a ratio to SimPy's bare
+time-out loop measured beside it. The second table is how a request's cost grows with the number of
+requests that wait: everybody arrives at once at a server of eight slots.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+
+from benchmarks.core import CURVE, RATES, SERVER, bare_events_per_s, load, measured
+from sim import (
+    Analysis,
+    Chunked,
+    Edf,
+    Fair,
+    Fcfs,
+    Host,
+    LongestFirst,
+    Mlfq,
+    Order,
+    Priority,
+    Random,
+    Reserved,
+    Server,
+    ShortestPredicted,
+    ShortestPrompt,
+    Srpt,
+    Swap,
+    Trace,
+    simulate,
+    summary,
+    trace_of,
+)
+
+WANTED = 15_000 / 2_100_000  # requests per bare event
+ORDERS: dict[str, Order] = {
+    "fcfs": Fcfs(),
+    "priority": Priority(),
+    "priority, aging": Priority(aging_s=5),
+    "priority, quota": Priority(quota={3: 0.2}),
+    "priority, reserved": Priority(reserved={3: Reserved(4, 64)}),
+    "shortest_prompt": ShortestPrompt(),
+    "shortest_predicted": ShortestPredicted(aging_tokens_per_s=5),
+    "srpt": Srpt(),
+    "longest_first": LongestFirst(),
+    "edf, shed": Edf(shed=True),
+    "fair": Fair(),
+    "mlfq": Mlfq(starve_s=30),
+    "random": Random(),
+}
+SERVERS: dict[str, Server] = {
+    **{name: replace(SERVER, order=order) for name, order in ORDERS.items()},
+    "priority, displace": replace(SERVER, order=Priority(), displace=True),
+    "mlfq, displace": replace(SERVER, order=Mlfq(), displace=True),
+    "skip, skip_age": replace(SERVER, head_of_line="skip", skip_age=10),
+    "swap": replace(SERVER, preemption="swap", swap=Swap(block_s=1e-5)),
+    "watermark": replace(SERVER, watermark=0.01),
+    "prefix caching": replace(SERVER, prefix_caching=True),
+    "host time": replace(SERVER, host=Host(constant_s=1e-3, per_sequence_s=1e-5)),
+    "asynchronous": replace(
+        SERVER, scheduling="asynchronous", host=Host(constant_s=1e-3, per_sequence_s=1e-5)
+    ),
+}
+
+
+def labelled(trace: Trace, seed: int = 2) -> Trace:
+    """*trace* with classes, tenants, deadlines, predictions and prefixes."""
+    n, rng = len(trace), np.random.default_rng(seed)
+    predicted = np.maximum(1, trace.output_tokens * rng.lognormal(0, 0.5, n)).astype(np.int64)
+    return trace_of(
+        trace.arrival_ns,
+        trace.prompt_tokens,
+        trace.output_tokens,
+        priority=rng.integers(0, 4, n),
+        tenant=rng.integers(0, 20, n),
+        deadline_ns=trace.arrival_ns + rng.integers(10, 120, n) * 10**9,
+        predicted_output_tokens=predicted,
+        prefix_group=rng.integers(0, 50, n),
+        prefix_tokens=np.minimum(trace.prompt_tokens, 256),
+    )
+
+
+def requests_per_s(trace: Trace, server: Server) -> float:
+    """Requests simulated and summarised per CPU second."""
+    begin = time.process_time()
+    summary(Analysis(simulate(trace, server, Chunked(), CURVE)))
+    return len(trace) / (time.process_time() - begin)
+
+
+def crowd(requests: int) -> Trace:
+    """*requests* at once, for a server of eight slots."""
+    rng = np.random.default_rng(3)
+    lengths = rng.integers(1, 9, requests)
+    return labelled(trace_of([0] * requests, rng.integers(1, 900, requests), lengths))
+
+
+def main() -> int:
+    """Print both tables; exit 1 when a ratio falls below what is wanted."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--requests", type=int, default=30_000, help="requests per load")
+    parser.add_argument("--rounds", type=int, default=1, help="rounds of each measurement")
+    parser.add_argument("--rates", type=float, nargs="*", default=RATES, help="requests/s offered")
+    parser.add_argument("--only", nargs="*", help="names of the first table's rows")
+    asked = parser.parse_args()
+    figures = []
+    for rate in asked.rates:
+        trace = labelled(load(asked.requests, rate))
+        for name in asked.only or SERVERS:
+            server = SERVERS[name]
+            figures.append(
+                measured(
+                    f"{name} at {rate:g} req/s",
+                    WANTED,
+                    asked.rounds,
+                    lambda t=trace, s=server: requests_per_s(t, s),
+                )
+            )
+    print("requests per bare event when everybody waits, by how many do:")
+    for name, order in ORDERS.items():
+        if asked.only and name not in asked.only:
+            continue
+        ratios = []
+        for waiting in (1_000, 10_000, 100_000):
+            bare = bare_events_per_s()
+            crowded = crowd(waiting)
+            begin = time.process_time()
+            simulate(crowded, Server(slots=8, order=order), Chunked(), CURVE)
+            ratios.append(waiting / (time.process_time() - begin) / bare)
+        print(f"{name:44s} " + "   ".join(f"{ratio:7.4f}" for ratio in ratios), flush=True)
+    return 0 if all(figure.ratio >= figure.wanted for figure in figures) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+"""What sentences of cause are made of: facts of single runs, means over seeds, words for times."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from experiments.compare import number
+from experiments.table_rows import Seeds, Summary
+from sim import Analysis
+from sim.catalogue import NS
+
+FIRST = 4
+"""Iterations that count as the first ones."""
+
+Cells = Mapping[str, Seeds]
+Points = Mapping[str | None, Cells]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What sentences need beside the summary, of one seed. Times in seconds."""
+
+    first_tokens: int
+    first_s: float
+    shortest_step_s: float
+    longest_prompt: int
+    longest_prompt_name: str
+    longest_prompt_step_s: float
+    others_wait_s: float
+    length_spread: int
+
+
+Known = Mapping[str, Facts]
+
+
+def facts_of(analysis: Analysis) -> Facts:
+    """The facts of one run."""
+    run, line, out = analysis.run, analysis.timeline, analysis.outcomes
+    tokens = np.repeat(line.tokens + line.decodes, line.count)[:FIRST]
+    pieces = list(line.pieces())
+    steps = np.concatenate([piece.step_ns for piece in pieces]) if pieces else np.zeros(1)
+    ends = pieces[0].end_ns[:FIRST] if pieces else np.zeros(1)
+    prompts, waited = out.prompt_tokens, analysis.waited_ns
+    longest = int(np.argmax(prompts)) if len(out) else 0
+    others = np.arange(len(out)) != longest
+    chunks = run.log.chunks
+    mine = chunks["iteration"][chunks["request"] == out.request[longest]] if len(out) else []
+    labels = analysis.attribute("label")
+    lengths = analysis.attribute("predicted_output_tokens")
+    lengths = run.requests.limits if lengths is None else lengths
+    known = np.array([int(each) for each in lengths.tolist() if each is not None] or [0])
+    return Facts(
+        first_tokens=int(tokens.sum()),
+        first_s=int(ends[-1]) / NS,
+        shortest_step_s=int(steps.min()) / NS,
+        longest_prompt=int(prompts.max(initial=0)),
+        longest_prompt_name=(
+            f"request {int(out.request[longest]) + 1}" if labels is None else str(labels[longest])
+        )
+        if len(out)
+        else "",
+        longest_prompt_step_s=int(steps[np.asarray(mine, dtype=np.int64) - 1].max(initial=0)) / NS,
+        others_wait_s=int(waited[others].max(initial=0)) / NS,
+        length_spread=int(known.max() - known.min()),
+    )
+
+
+def ends(values: Mapping[str, float]) -> tuple[str, str]:
+    """Who has most and who has least."""
+    return max(values, key=lambda name: values[name]), min(values, key=lambda name: values[name])
+
+
+def mean(seeds: Sequence[Summary], metric: str) -> float:
+    """A metric's mean over the seeds; 0 where it has no value."""
+    return math.fsum(float(summary.get(metric) or 0) for summary in seeds) / len(seeds)
+
+
+def milliseconds(time_s: float) -> str:
+    """Seconds as a text in ms."""
+    return f"{number(round(time_s * 1e3, 3))} ms"
+
+
+def seconds(time_s: float) -> str:
+    """Seconds as a text in s."""
+    return f"{time_s:.3g} s"
