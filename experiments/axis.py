@@ -75,7 +75,8 @@ def _unit(path: str, largest: float) -> tuple[str, float]:
     if name == "bytes_per_s":
         return "GB/s", 1e-9
     if name.endswith("_per_s"):
-        return name.removesuffix("_per_s").rsplit("_", 1)[-1] + "/s", 1.0
+        what = name.removesuffix("_per_s").rsplit("_", 1)[-1]
+        return f"{'1' if what == 'rate' else what}/s", 1.0
     if name.endswith("_bytes"):
         return "GB", 1e-9
     if name.endswith("_s"):

@@ -140,7 +140,7 @@ def _blocking(spec: Spec, points: Points, facts: Known) -> str:
     cells = points[None]
     some = next(iter(facts.values()))
     stall = {name: mean(seeds, "itl_max_s") for name, seeds in cells.items()}
-    wait = {name: facts[name].others_wait_s for name in cells}
+    wait = {name: facts[name].behind_wait_s for name in cells}
     worst, best = ends(stall)
     late, early = ends(wait)
     step = {name: facts[name].longest_prompt_step_s for name in cells}
@@ -154,7 +154,8 @@ def _blocking(spec: Spec, points: Points, facts: Known) -> str:
         )
     if wait[late] > 1.01 * wait[early]:
         told.append(
-            f"of the others in the queue one waits {milliseconds(wait[late])} under {late} and "
-            f"none longer than {milliseconds(wait[early])} under {early}"
+            f"of those who come after {some.longest_prompt_name} one waits "
+            f"{milliseconds(wait[late])} under {late} and none longer than "
+            f"{milliseconds(wait[early])} under {early}"
         )
     return ", and ".join(told) + "." if told else ""

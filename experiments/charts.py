@@ -108,7 +108,8 @@ def draw_lines(axes: Axes, panel: Panel, axis: Axis, figure: LinesFigure) -> Axe
     if figure.log_y:
         axes.set_yscale("log")
     elif figure.from_zero:
-        tallest = max((m + h for s in panel.series for m, h in _ends(s)), default=1.0)
+        ends = [end for series in panel.series for end in _ends(series)]
+        tallest = max((value + half for value, half in ends), default=1.0)
         axes.set_ylim(0, 1.08 * tallest or 1)
     axes.set_xlabel(_x_label(axis, figure))
     axes.set_ylabel(panel.label)
@@ -134,7 +135,8 @@ def draw_bars(axes: Axes, panel: Panel, points: Sequence[str], columns: int = 1)
     """
     count = len(panel.series)
     groups = max(len(points), 1)
-    tallest = max((v for s in panel.series for v in s.mean if np.isfinite(v)), default=1.0)
+    ends = [end for series in panel.series for end in _ends(series)]
+    tallest = max((value + half for value, half in ends), default=1.0)
     for place, series in enumerate(panel.series):
         mean, half = np.nan_to_num(series.mean), np.array(series.half_width)
         if points:

@@ -22,7 +22,8 @@ Points = Mapping[str | None, Cells]
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What sentences need beside the summary, of one seed. Times in seconds."""
+    """What sentences need beside the summary, of one seed: times in seconds. ``behind_wait_s``: the
+    longest wait among those who came after the longest prompt."""
 
     first_tokens: int
     first_s: float
@@ -30,7 +31,7 @@ class Facts:
     longest_prompt: int
     longest_prompt_name: str
     longest_prompt_step_s: float
-    others_wait_s: float
+    behind_wait_s: float
     length_spread: int
 
 
@@ -46,7 +47,7 @@ def facts_of(analysis: Analysis) -> Facts:
     ends = pieces[0].end_ns[:FIRST] if pieces else np.zeros(1)
     prompts, waited = out.prompt_tokens, analysis.waited_ns
     longest = int(np.argmax(prompts)) if len(out) else 0
-    others = np.arange(len(out)) != longest
+    behind = np.arange(len(out)) > longest
     chunks = run.log.chunks
     mine = chunks["iteration"][chunks["request"] == out.request[longest]] if len(out) else []
     labels = analysis.attribute("label")
@@ -64,7 +65,7 @@ def facts_of(analysis: Analysis) -> Facts:
         if len(out)
         else "",
         longest_prompt_step_s=int(steps[np.asarray(mine, dtype=np.int64) - 1].max(initial=0)) / NS,
-        others_wait_s=int(waited[others].max(initial=0)) / NS,
+        behind_wait_s=int(waited[behind].max(initial=0)) / NS,
         length_spread=int(known.max() - known.min()),
     )
 

@@ -23,7 +23,8 @@ def sweep_table(name: str, points: Points, metrics: Sequence[str], seeds: int) -
     for panel in panels_of(points, metrics):
         title = f"{name}: {panel.label}"
         title += f", mean of {seeds} seeds ± 95 % interval" if seeds > 1 else ""
-        table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+        text.write(f"{title}\n")
+        table = Table(box=SIMPLE_HEAD, pad_edge=False)
         table.add_column("", no_wrap=True)
         for series in panel.series:
             table.add_column(series.scheduler, justify="right", no_wrap=True)

@@ -82,6 +82,8 @@ class AsyncReplica(IterationReplica):
         self.moved_from: dict[Request, int] = {}
         self.doomed: dict[Request, int] = {}
         self.changes = 0  # of who runs and who waits
+        self.opened = Planned(0, NOTHING, 0)  # the first of the open segment
+        self.last_end = 0
         now = before = 0
         while True:
             if self.next_arrival <= now or self.patience.next_ns <= now:
@@ -451,14 +453,14 @@ class AsyncReplica(IterationReplica):
         if self.count > 1 and self.pool.grows:
             growth = len(self.record.growths) // (2 * self.batch.block_size + 2)
             self.record.growths += planned.phases
-        self._segment(planned, self.start, self.end, self.first, self.count, growth, self.gap)
+        self._segment(planned, self.start, self.last_end, self.first, self.count, growth, self.gap)
         self.count = 0
 
     def _extend(self, planned: Planned, now: int, end: int, count: int, gap: int) -> None:
         """Record *count* iterations like *planned*, continuing the open segment if they do."""
         goes_on = (
             self.count
-            and self.end == now
+            and self.last_end == now
             and planned.decided != now
             and self.opened.version == planned.version
             and self.opened.host == planned.host
@@ -472,7 +474,7 @@ class AsyncReplica(IterationReplica):
             self.start, self.first, self.context = now, self.iterations + 1, planned.context
             self.opened, self.gap = planned, gap
         self.count += count
-        self.end = end
+        self.last_end = end
 
     def _single(self, planned: Planned, now: int, end: int, iteration: int, gap: int) -> None:
         self.close()
@@ -549,4 +551,3 @@ class AsyncReplica(IterationReplica):
         self.ending.discard(request)
         self.unsaid.discard(request)
         request.slot = -1
-

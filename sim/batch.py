@@ -17,7 +17,6 @@ from typing import Any
 from sim.orders import Order
 from sim.request import Request
 
-
 Ranked = tuple[Any, int, int, Request]
 """(key, arrival, index, request): no two are equal."""
 
@@ -121,11 +120,7 @@ class Batch:
 
     def refresh(self, request: Request) -> None:
         """Bring ``known`` of a decode up to date."""
-        if (
-            request in self.running
-            and request not in self.prefills
-            and request not in self.parked
-        ):
+        if request in self.running and request not in self.prefills and request not in self.parked:
             request.known = self.steps + request.lag + 1
             request.start = self.steps
 

@@ -161,4 +161,3 @@ class TokenGaps:
 
             range_maximum(self._between, a, b, inside, out)
         return out
-

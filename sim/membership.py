@@ -122,10 +122,10 @@ def membership(run: Run, timeline: Timeline, first: int, last: int) -> Membershi
                 kind = Cell.DECODE
             request[slot, column] = who
             cell[slot, column] = kind
-    for who, at in _within(run.log.strands, first, last):
-        row = int(np.flatnonzero((stays.request == who) & (stays.last < at))[-1])
-        request[int(stays.slot[row]) - 1, at - first] = who
-        cell[int(stays.slot[row]) - 1, at - first] = Cell.STRANDED
+    for ended, at in _within(run.log.strands, first, last):
+        stay = int(np.flatnonzero((stays.request == ended) & (stays.last < at))[-1])
+        request[int(stays.slot[stay]) - 1, at - first] = ended
+        cell[int(stays.slot[stay]) - 1, at - first] = Cell.STRANDED
     return Membership(first, request, cell)
 
 

@@ -170,6 +170,6 @@ class PrefixCached(Paged):
 
     def gain(self, blocks: dict[Request, int]) -> int:
         """Blocks that others hold too stay."""
-        holders = Counter(block for request in blocks for block in request.shared)
-        known = sum(block.holders == n for block, n in holders.items())
+        holders: Counter[Block] = Counter(block for request in blocks for block in request.shared)
+        known: int = sum(block.holders == n for block, n in holders.items())
         return known + sum(n - len(request.shared) for request, n in blocks.items())

@@ -225,12 +225,12 @@ class StaticReplica(Replica):
             if self.reactive or not self.patient:
                 until = min(self.next_arrival, self.patience.next_ns) - now
             host = 0 if self.host is None else self.host.ns(n, n, 0)
-            asked = (n, context, n, count if self.fast_forward else 1, until, self.horizon - now)
+            count = count if self.fast_forward else 1
+            left = self.horizon - now
             if host:
-                n, context, _, *rest = asked
-                ends, duration = leap(self.curve, n, context, *rest, host)
+                ends, duration = leap(self.curve, n, context, count, until, left, host)
             else:
-                ends, duration = self.curve.advance_ns(*asked)
+                ends, duration = self.curve.advance_ns(n, context, n, count, until, left)
             if now + duration > self.horizon:
                 return False
             self._row(now, now + duration, ends, n, context, 0, host)

@@ -130,7 +130,9 @@ class Server:
         """Options that contradict each other."""
         budget = self.max_batched_tokens
         if self.decode_reserve and budget is not None and self.decode_reserve >= budget:
-            yield f"decode_reserve ({self.decode_reserve}) must be below max_batched_tokens ({budget})"
+            yield (
+                f"decode_reserve ({self.decode_reserve}) must be below max_batched_tokens ({budget})"
+            )
         if not 0 <= self.watermark < 1:
             yield f"watermark is {self.watermark}; it is a share, at least 0 and below 1"
         if self.watermark and self.kv != "paged":
@@ -150,7 +152,9 @@ class Server:
         if self.preemption == "swap" and self.prefix_caching:
             yield "preemption: swap and prefix_caching cannot be combined"
         if self.preemption == "retain" and not self.displace:
-            yield "preemption: retain is for displace: true; for lack of blocks nothing is retained"
+            yield (
+                "preemption: retain is for displace: true; for lack of blocks nothing is retained"
+            )
         if self.preemption == "retain" and self.kv != "paged":
             yield "preemption: retain needs kv: paged"
         if self.preemption == "reject" and self.displace:

@@ -1,9 +1,9 @@
 """Laws that every order of the queue keeps, for those who write one. Needs no test framework.
 
-    from sim.testing import check_order
+from sim.testing import check_order
 
-    def test_my_order():
-        check_order(MyOrder())
+def test_my_order():
+    check_order(MyOrder())
 """
 
 from __future__ import annotations
@@ -402,7 +402,9 @@ def _check_keys(case: _Case, record: bytes) -> None:
         try:
             answers = (bool(a < b), bool(b < a), bool(a == b))
         except TypeError as error:
-            case.fail(f"the keys of {one} and {other}, {a!r} and {b!r}, cannot be compared: {error}")
+            case.fail(
+                f"the keys of {one} and {other}, {a!r} and {b!r}, cannot be compared: {error}"
+            )
         if sum(answers) != 1:
             case.fail(
                 f"of the keys of {one} and {other}, {a!r} and {b!r}, none or several are smaller "

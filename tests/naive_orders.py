@@ -165,12 +165,12 @@ class Priority(Order):
         for each in {other.priority for other in waiting} & set(self.shares):
             self.credit[each] += self.shares[each]
         if life.priority in self.shares:
-            self.credit[life.priority] -= 1
+            self.credit[life.priority] = max(self.credit[life.priority] - 1, Fraction(0))
 
     def left(self, life: Life, waiting: list[Life]) -> None:
         each = life.priority
         if each in self.shares and all(other.priority != each for other in waiting):
-            self.credit[each] = min(self.credit[each], Fraction(0))
+            self.credit[each] = Fraction(0)
 
 
 class Fair(Order):

@@ -1,4 +1,4 @@
-"""Who goes first: the orders of the queue, each a small policy that schedulers are combined with."""
+"""Who goes first: orders of the queue, each a small policy to combine with any scheduler."""
 
 from sim.orders.fair import Fair
 from sim.orders.feedback import Mlfq

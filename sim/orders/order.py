@@ -69,7 +69,7 @@ class Order:
         """*request* is about to join the queue; *waiting* are the lanes in which somebody waits."""
 
     def admitted(self, request: Request, waiting: set[Any]) -> None:
-        """*request* is admitted (again, perhaps); *waiting*: the lanes before that, its own too."""
+        """*request* is admitted, perhaps again; *waiting*: the lanes before that, its own too."""
 
     def emptied(self, lane: Any) -> None:
         """Nobody waits in *lane* any longer."""

@@ -32,7 +32,8 @@ class Priority(Order):
     ``aging_s`` A: a request gains a level per A seconds of waiting; nobody who arrives more than
     (its priority - the lowest) x A seconds after it can pass it, which bounds its wait by the
     work that arrived until then. ``quota``: a class with share s that always waits gets at least
-    floor(n s) - 1 of any n admissions in a row. ``reserved``: slots and tokens kept for a class.
+    floor(n s) - k of any n admissions in a row, k being the number of classes with a share.
+    ``reserved``: slots and tokens kept for a class.
     """
 
     kind = "priority"
@@ -83,13 +84,13 @@ class Priority(Order):
             if lane in waiting:
                 self._credit[lane] += share
         if request.priority in self.quota:
-            self._credit[request.priority] -= 1
+            self._credit[request.priority] = max(self._credit[request.priority] - 1, Fraction(0))
         if request.priority in self._held:
             self._held[request.priority] += 1
 
     def emptied(self, lane: Any) -> None:
         if lane in self._credit:
-            self._credit[lane] = min(self._credit[lane], Fraction(0))
+            self._credit[lane] = Fraction(0)
 
     def left(self, request: Request) -> None:
         if request.priority in self._held:

@@ -169,6 +169,7 @@ class IterationLevel(ABC):
                     break
             if reserves and self._barred(request, free_slots, left):
                 looked -= looked > 0
+                place = 0
                 continue
             self.total_left = budget
             tokens = place_of(decision, request, left)
@@ -246,7 +247,7 @@ class IterationLevel(ABC):
         """Of *budget*, what is not kept for other classes (unless *request* is alone)."""
         if not self.order.reserves:
             return budget
-        slots, tokens = self.order.withheld(request)
+        _, tokens = self.order.withheld(request)
         somebody = self.batch.running or self.decision.admitted or self.decision.resumed
         alone = not somebody and request.known > budget - tokens
         return budget if alone else budget - tokens
@@ -495,5 +496,3 @@ class IterationLevel(ABC):
             else:
                 pool.free -= takes
                 given[decode] = (1, takes)
-
-

@@ -74,24 +74,27 @@ def iteration_level(seed: int, topic: str, **config: Any) -> Case:
         seed += 1 << 41
 
 
+def declared(run: Run, name: str, default: Any = None) -> list[Any]:
+    """What the requests say of themselves under *name*, or *default*."""
+    column = run.requests.attributes.get(name)
+    if column is None:
+        return [default] * len(run.requests)
+    return [default if value is None else value for value in column.tolist()]
+
+
 def admitted(run: Run) -> list[Moved]:
     """First admissions, in order."""
     return [move for move in moves(run) if move.reason == "admitted"]
 
 
 def overtakings(run: Run) -> Iterator[tuple[int, int, int]]:
-    """(who, who came later but was first admitted before, when that was)."""
-    before: list[Moved] = []
-    for move in admitted(run):
-        for other in before:
-            if other.request > move.request:
-                yield move.request, other.request, other.time_ns
-        before.append(move)
-    ever = {move.request for move in before}
-    for who in set(range(len(run.requests))) - ever:
-        for other in before:
-            if other.request > who:
-                yield who, other.request, other.time_ns
+    """(who, who came later but was first admitted while it waited for that, when that was)."""
+    admissions, ends = admitted(run), gone(run)
+    place = {move.request: at for at, move in enumerate(admissions)}
+    for who in range(len(run.requests)):
+        for move in admissions[: place.get(who)]:
+            if move.request > who and ends.get(who, move.time_ns + 1) > move.time_ns:
+                yield who, move.request, move.time_ns
 
 
 def gone(run: Run) -> dict[int, int]:

@@ -292,7 +292,9 @@ def an_order(chance: Random, config: NaiveConfig, requests: list[NaiveRequest]) 
             replace(
                 r,
                 deadline_ns=chance.choice([None, r.arrival_ns + chance.randint(0, 2 * last)]),
-                predicted_output_tokens=chance.choice([None, max(1, r.output + chance.randint(-5, 5))]),
+                predicted_output_tokens=chance.choice(
+                    [None, max(1, r.output + chance.randint(-5, 5))]
+                ),
             )
             for r in requests
         ]
@@ -387,7 +389,9 @@ def prefixes(chance: Random, config: NaiveConfig, requests: list[NaiveRequest]) 
     groups = chance.choice([1, 2, 4])
     if chance.random() < 0.7:
         requests = [
-            replace(r, prefix_group=chance.randrange(groups), prefix_tokens=chance.randint(0, r.prompt))
+            replace(
+                r, prefix_group=chance.randrange(groups), prefix_tokens=chance.randint(0, r.prompt)
+            )
             for r in requests
         ]
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise, permutations
@@ -18,11 +19,13 @@ from law_support import (
     Row,
     Stream,
     admitted,
+    declared,
     gone,
     iteration_level,
     overtakings,
     run_of,
 )
+from sampled import Case
 from sim_support import LAW, ONE_SECOND, SECOND, Moved, iterations, moves, ns, trace
 
 from sim import (
@@ -37,26 +40,31 @@ from sim import (
     PrefillFirst,
     Priority,
     Request,
-    Reserved,
     Run,
     Server,
     ShortestPredicted,
     ShortestPrompt,
     Srpt,
+    StepTime,
+    Trace,
     simulate,
     token_times,
     trace_of,
 )
+from sim.request import Described
 from sim.settings import Policy
 
 POLICIES: list[Policy] = [Mixed(), PrefillFirst(), Chunked(), Chunked(pass_order="decode_first")]
 ONE_SLOT = Server(slots=1)
 
 
-def with_order(seed: int, order: dict[str, Any], **config: Any) -> Any:
+def with_order(
+    seed: int, order: dict[str, Any], curve: StepTime | None = None, **config: Any
+) -> Case:
     """A random case under *order*, in which nobody passes the head of the queue."""
     settings = {"order": order, "displace": False, "victim": None, "head_of_line": "strict"}
-    return iteration_level(seed, "orders", **{**settings, **config})
+    made = iteration_level(seed, "orders", **{**settings, **config})
+    return made if curve is None else replace(made, curve=curve)
 
 
 # ---------------------------------------------------------------- aging
@@ -69,11 +77,10 @@ def test_aging_bounds_who_may_pass(seed: int, aging_ns: int, displace: bool, ahe
     displace = displace and not ahead
     scheduling = "asynchronous" if ahead else "synchronous"
     run = run_of(with_order(seed, order, displace=displace, scheduling=scheduling))
-    arrival, priority = run.requests.arrival_ns, run.requests.attributes["priority"]
-    for who, other, at in overtakings(run):
-        if gone(run).get(who, at + 1) > at:
-            bound = (priority[who] - priority.min()) * aging_ns
-            assert arrival[other] <= arrival[who] + bound
+    arrival, priority = run.requests.arrival_ns, declared(run, "priority", 0)
+    for who, other, _ in overtakings(run):
+        bound = (priority[who] - min(priority)) * aging_ns
+        assert arrival[other] <= arrival[who] + bound
 
 
 LENGTHS = {
@@ -84,9 +91,8 @@ LENGTHS = {
 
 
 def predicted(run: Run, who: int) -> int:
-    said = run.requests.attributes.get("predicted_output_tokens")
-    value = None if said is None else said[who]
-    return int(run.requests.limits[who] if value is None else value)
+    said = declared(run, "predicted_output_tokens")[who]
+    return int(run.requests.limits[who] if said is None else said)
 
 
 @SEEDED
@@ -164,7 +170,7 @@ class Notes(list[Any]):
 
 
 class NotedPriority(Priority):
-    """Writes down whom it hears to be admitted while who waits, and how much each class holds."""
+    """Writes down who is admitted while which classes wait, and which have nobody left (None)."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -174,15 +180,19 @@ class NotedPriority(Priority):
         self.notes.append((request.priority, frozenset(waiting)))
         super().admitted(request, waiting)
 
+    def emptied(self, lane: Any) -> None:
+        self.notes.append((None, frozenset(self.quota) - {lane}))
+        super().emptied(lane)
+
 
 def stretches(notes: list[Any], lane: int) -> list[list[bool]]:
     """For each time that the class waited without a break: were the admissions its own?"""
     out: list[list[bool]] = [[]]
     for who, waiting in notes:
-        if lane in waiting:
-            out[-1].append(who == lane)
-        elif out[-1]:
+        if lane not in waiting:
             out.append([])
+        elif who is not None:
+            out[-1].append(who == lane)
     return out
 
 
@@ -225,7 +235,7 @@ def test_of_any_admissions_while_it_waits_a_class_gets_its_share(quota: dict[int
         order = NotedPriority(quota=quota)
         server = Server(slots=chance.randint(1, 3), max_batched_tokens=8, order=order)
         simulate(work, server, chance.choice(POLICIES), ONE_SECOND)
-        assert len(order.notes) == count
+        assert sum(who is not None for who, _ in order.notes) == count
         check_quota(order.notes, quota)
 
 
@@ -251,6 +261,7 @@ def test_a_class_below_its_reserved_slots_never_waits_for_one(
     made = with_order(
         seed,
         order,
+        curve=ONE_SECOND,
         slots=sum(kept.values()) + 1 + seed % 3,
         max_batched_tokens=100_000,
         kv_blocks=None,
@@ -258,12 +269,12 @@ def test_a_class_below_its_reserved_slots_never_waits_for_one(
         head_of_line="skip" if seed % 2 else "strict",
     )
     run = run_of(made)
-    priority, arrival = run.requests.attributes["priority"], run.requests.arrival_ns
+    priority, arrival = declared(run, "priority", 0), run.requests.arrival_ns
     taken = {move.request: move.time_ns for move in admitted(run)}
     for row in iterations(Analysis(run)):
-        held = [int(priority[r]) for r in row.slots]
+        held = [priority[r] for r in row.slots]
         waiting = {
-            int(priority[r])
+            priority[r]
             for r in range(len(arrival))
             if arrival[r] <= row.start_ns < taken.get(r, 1 << 62)
         }
@@ -277,24 +288,26 @@ def test_a_class_below_its_reserved_slots_never_waits_for_one(
 @given(SEEDS, st.integers(0, 3), st.integers(1, 12))
 def test_others_leave_the_reserved_tokens(seed: int, lane: int, kept: int) -> None:
     order = {"kind": "priority", "reserved": {lane: {"tokens": kept}}}
-    budget = 24
+    memory = {"kv": "paged", "kv_blocks": None}
     made = with_order(
-        seed, order, kind="mixed", slots=4, max_batched_tokens=budget, kv="paged", kv_blocks=None
+        seed, order, curve=ONE_SECOND, kind="mixed", slots=4, max_batched_tokens=24, **memory
     )
     run = run_of(made)
-    priority = run.requests.attributes["priority"]
+    priority = declared(run, "priority", 0)
     for row in iterations(Analysis(run)):
         tokens = {True: 0, False: 0}
         for request, new, _, _ in row.chunks:
-            tokens[int(priority[request]) == lane] += new
+            tokens[priority[request] == lane] += new
         if tokens[False] and len(row.slots) > 1:
-            assert row.decodes + tokens[False] <= budget - max(kept - tokens[True], 0)
+            assert row.decodes + tokens[False] <= 24 - max(kept - tokens[True], 0)
 
 
 # ---------------------------------------------------------------- fair
 
 
-def services(run: Run, tenants: list[str], prompt: Fraction, output: Fraction) -> Any:
+def services(
+    run: Run, tenants: list[str], prompt: Fraction, output: Fraction
+) -> Iterator[tuple[int, dict[str, Fraction]]]:
     """(moment, who had what by then) at every decision, before it and after it."""
     analysis = Analysis(run)
     events = [
@@ -311,11 +324,10 @@ def services(run: Run, tenants: list[str], prompt: Fraction, output: Fraction) -
             yield before[0], dict(had)
 
 
-def backlogged(chance: random.Random, count: int, late: int = 0) -> Any:
+def backlogged(chance: random.Random, count: int, longest: tuple[int, int], late: int = 0) -> Trace:
     """Requests of two tenants who have them all at once, b *late* ns after a; c comes and goes."""
     rows: list[tuple[int, str]] = [(0, "a")] * count + [(late, "b")] * count
     rows += [(chance.randint(0, count) * SECOND, "c") for _ in range(count // 2)]
-    longest = chance.choice([(30, 3), (5, 15), (12, 6)])
     return trace_of(
         [at for at, _ in rows],
         [chance.randint(1, longest[0]) for _ in rows],
@@ -324,9 +336,11 @@ def backlogged(chance: random.Random, count: int, late: int = 0) -> Any:
     )
 
 
-def spread(run: Run, since_ns: int, weights: dict[str, float], prompt: float, output: float) -> Any:
+def spread(
+    run: Run, since_ns: int, weights: dict[str, float], prompt: float, output: float
+) -> tuple[Fraction, Fraction]:
     """(the most by which the lead of a over b changes while both wait, its bound)."""
-    last = {t: 0 for t in "abc"}
+    last = dict.fromkeys("abc", 0)
     for move in admitted(run):
         tenant = run.requests.attributes["tenant"][move.request]
         last[tenant] = max(last[tenant], move.time_ns)
@@ -340,8 +354,8 @@ def spread(run: Run, since_ns: int, weights: dict[str, float], prompt: float, ou
     ]
     works = run.requests
     most = run.slots * int(works.output_tokens.max())
-    bound = 2 * max(p * int(works.prompt_tokens.max()), o * most) / min(w["a"], w["b"])
-    return (max(leads) - min(leads) if leads else 0), bound
+    bound = 2 * (p * int(works.prompt_tokens.max()) + o * most) / min(w["a"], w["b"])
+    return max(leads) - min(leads) if leads else Fraction(0), bound
 
 
 @pytest.mark.parametrize("weights", [{}, {"a": 3, "b": 0.5}], ids=str)
@@ -352,7 +366,7 @@ def test_two_tenants_who_always_wait_are_served_alike(
     seen = 0
     for seed in range(12):
         chance = random.Random(seed)
-        work = backlogged(chance, 40)
+        work = backlogged(chance, 40, chance.choice([(30, 3), (5, 15), (12, 6)]))
         prompt, output = chance.choice([(1, 2), (0.5, 3), (4, 0)])
         server = Server(
             slots=chance.randint(1, 6),
@@ -373,11 +387,11 @@ def test_a_tenant_who_was_away_has_saved_nothing(policy: Policy) -> None:
     for seed in range(6):
         chance = random.Random(seed)
         late = ns(60)
-        work = backlogged(chance, 150, late)
+        work = backlogged(chance, 150, (5, 5), late)
         server = Server(slots=3, max_batched_tokens=40, order=Fair())
         run = simulate(work, server, policy, ONE_SECOND)
-        ahead = [had["a"] for time, had in services(run, ["a", "b", "c"], Fraction(1), Fraction(2))
-                 if time <= late][-1]
+        by_moment = dict(services(run, ["a", "b", "c"], Fraction(1), Fraction(2)))
+        ahead = max(had["a"] for time, had in by_moment.items() if time <= late)
         width, bound = spread(run, late, {}, 1, 2)
         assert ahead > bound, "a had so much more that credit would show"
         assert width <= bound
@@ -455,28 +469,31 @@ def test_no_other_order_is_less_late(rows: list[tuple[int, int]], length: int) -
 
 
 @SEEDED
-@given(SEEDS, st.sampled_from([0.0, 1e-9, 1e-6, 1e-3, 0.3]))
+@given(SEEDS, st.sampled_from([0.0, 1e-9, 1e-6, 1.1e-3, 0.3]))
 def test_only_the_hopeless_are_shed_and_none_of_them_is_served(seed: int, token_s: float) -> None:
     run = run_of(with_order(seed, {"kind": "edf", "shed": True, "token_s": token_s}))
-    deadline = run.requests.attributes.get("deadline_ns")
-    known = run.requests.prompt_tokens.astype(object)
+    deadline = declared(run, "deadline_ns", 1 << 62)
+    said = declared(run, "predicted_output_tokens", 1)
+    prompts = run.requests.prompt_tokens.tolist()
 
     def hopeless(move: Moved) -> bool:
-        assert deadline is not None
-        if deadline[move.request] is None:
-            return False
-        said = run.requests.attributes.get("predicted_output_tokens")
-        tokens = 1
-        if said is not None and said[move.request] is not None:
-            tokens = max(said[move.request] - (move.known - known[move.request]), 1)
-        needed = ceil(Fraction(token_s) * SECOND * tokens)
+        tokens = max(said[move.request] - (move.known - prompts[move.request]), 1)
+        needed = ceil(Fraction(str(token_s)) * SECOND * tokens)
         return bool(move.time_ns + needed >= deadline[move.request])
 
     for move in moves(run):
         if move.reason == "hopeless":
             assert hopeless(move)
-        elif deadline is not None and move.reason in ("admitted", "readmitted"):
+        elif move.reason in ("admitted", "readmitted"):
             assert not hopeless(move)
+
+
+@pytest.mark.parametrize("token_s", [0.0041, 0.3, 1e-9])
+@pytest.mark.parametrize("left", [1, 3, 7])
+def test_a_pace_is_taken_as_it_is_written(token_s: float, left: int) -> None:
+    request = Described(0, 0, 1, 100, deadline_ns=ns(100), predicted_output_tokens=left)
+    needed = ceil(Fraction(str(token_s)) * SECOND * left)
+    assert Edf(shed=True, token_s=token_s).shed_ns(request) == ns(100) - needed
 
 
 # ---------------------------------------------------------------- displacement
@@ -484,21 +501,19 @@ def test_only_the_hopeless_are_shed_and_none_of_them_is_served(seed: int, token_
 DISPLACING = ["priority", "edf", "shortest_prompt", "shortest_predicted", "srpt"]
 
 
-def urgency(run: Run, kind: str, who: int, known: int) -> float:
+def urgency(run: Run, kind: str, who: int, known: int) -> Any:
     work = run.requests
+    prompt = int(work.prompt_tokens[who])
     if kind == "priority":
-        return float(work.attributes["priority"][who])
+        return declared(run, "priority", 0)[who]
     if kind == "edf":
-        due = work.attributes.get("deadline_ns")
-        return float("inf") if due is None or due[who] is None else float(due[who])
+        return declared(run, "deadline_ns", 1 << 62)[who]
     if kind == "shortest_prompt":
-        return float(work.prompt_tokens[who])
+        return prompt
     if kind == "shortest_predicted":
         return predicted(run, who)
-    said = work.attributes.get("predicted_output_tokens")
-    made = known - int(work.prompt_tokens[who])
-    left = predicted(run, who) - made
-    return max(left, 1) if said is not None and said[who] is not None else left
+    left = predicted(run, who) - (known - prompt)
+    return left if declared(run, "predicted_output_tokens")[who] is None else max(left, 1)
 
 
 @SEEDED
@@ -531,9 +546,7 @@ def test_who_kept_his_entries_computes_nothing_again(seed: int, kind: str) -> No
     order: dict[str, Any] = {"kind": kind}
     if kind == "mlfq":
         order |= {"levels": 3, "quantum_tokens": 2}
-    made = with_order(
-        seed, order, displace=True, preemption="retain", kv="paged", kv_blocks=None, slots=2
-    )
+    made = with_order(seed, order, displace=True, preemption="retain", kv="paged", kv_blocks=None)
     run = run_of(made)
     chunks = run.log.chunks
     assert (chunks["tokens"] == chunks["useful"]).all()
