@@ -13,56 +13,12 @@ import simpy
 
 from sim.decision import Decision
 from sim.engine import DECODE, NEVER, PREEMPTED, PREFILL, WAITING, InvariantError
-from sim.iteration_level import LENGTH, NOTHING, PROMPT_DONE, SLOTS, IterationReplica
+from sim.iteration_level import NOTHING, SLOTS, IterationReplica
 from sim.leap import leap_asynchronously
 from sim.log import PACK_CHUNK, PACK_DECIDED, PACK_GAP, PACK_PAUSE, PACK_PHASE, PACK_SEGMENT
+from sim.planned import Planned
 from sim.request import Reason, Request
-
-
-class Planned:
-    """An iteration that has been decided: what it will compute, and for whom."""
-
-    __slots__ = (
-        "admitted",
-        "blocks",
-        "chunks",
-        "context",
-        "decided",
-        "decodes",
-        "done",
-        "ends",
-        "everybody",
-        "host",
-        "limit",
-        "moves",
-        "others",
-        "paused",
-        "phases",
-        "room",
-        "step",
-        "stranded",
-        "version",
-    )
-
-    def __init__(self, decided_ns: int, limit: int, room: int) -> None:
-        self.decided = decided_ns
-        self.limit = limit
-        self.room = room
-        self.chunks: dict[Request, tuple[int, int, int]] = {}  # past, tokens, useful
-        self.paused: list[Request] = []
-        self.done: list[Request] = []  # whose prompt it ends
-        self.ends: list[Request] = []  # whose last token it makes
-        self.decodes = self.context = 0
-        self.everybody = True  # all decodes are in it
-        self.admitted = self.blocks = self.others = self.stranded = 0
-        self.step = self.host = self.version = 0
-        self.moves = bytearray()
-        self.phases = b""  # which decodes cross a block boundary in which of the next iterations
-
-    @property
-    def bare(self) -> bool:
-        """Whether it only decodes, everybody, and nobody ends in it or has left it."""
-        return not (self.chunks or self.paused or self.ends or self.stranded)
+from sim.slots import LENGTH, PROMPT_DONE
 
 
 class AsyncReplica(IterationReplica):

@@ -7,49 +7,23 @@ same, bit for bit, as that of stepping one by one (`fast_forward=False`).
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import replace
-from operator import attrgetter
 from typing import Any
 
 import simpy
 
-from sim.batch import Batch
-from sim.calendar import Calendar
 from sim.decision import Decision, Limit
-from sim.engine import (
-    DECODE,
-    NEVER,
-    PREEMPTED,
-    PREFILL,
-    REJECTED,
-    WAITING,
-    InvariantError,
-    Progress,
-    Replica,
-    Run,
-)
-from sim.kv import pool_for
+from sim.engine import NEVER, InvariantError, Progress
 from sim.leap import leap
-from sim.log import PACK_CHUNK, PACK_GAP, PACK_MOVE, PACK_PAUSE, PACK_PHASE, PACK_SEGMENT
-from sim.request import Reason, Request
-from sim.schedulers.chunked import ChunkedScheduler
-from sim.schedulers.iteration_level import IterationLevel
-from sim.schedulers.mixed import MixedScheduler
-from sim.schedulers.prefill_first import PrefillFirstScheduler
-from sim.schedulers.target import StepTarget
-from sim.settings import CHUNKED_BUDGET, Chunked, Mixed, PrefillFirst, Server
+from sim.log import PACK_CHUNK, PACK_GAP, PACK_PAUSE, PACK_PHASE, PACK_SEGMENT
+from sim.settings import Chunked, Mixed, PrefillFirst, Server
+from sim.slots import SlotReplica
 from sim.source import Source
 from sim.steptime import StepTime
 
-ADMISSION = attrgetter("admission")
 NOTHING, SLOTS = int(Limit.NOTHING_WAITING), int(Limit.SLOTS)
-ADMITTED, READMITTED = int(Reason.ADMITTED), int(Reason.READMITTED)
-PROMPT_DONE, LENGTH = int(Reason.PROMPT_DONE), int(Reason.LENGTH)
-KV_EXHAUSTED, DISPLACED = int(Reason.KV_EXHAUSTED), int(Reason.DISPLACED)
-SWAPPED_IN, RESUMED = int(Reason.SWAPPED_IN), int(Reason.RESUMED)
 
 
-class IterationReplica(Replica):
+class IterationReplica(SlotReplica):
     """A replica under `mixed`, `prefill_first` or `chunked` scheduling."""
 
     def __init__(
@@ -62,28 +36,12 @@ class IterationReplica(Replica):
         fast_forward: bool = True,
         progress: Progress | None = None,
     ) -> None:
-        if isinstance(policy, Chunked) and server.max_batched_tokens is None:
-            server = replace(server, max_batched_tokens=CHUNKED_BUDGET)
-        super().__init__(source, curve, pool_for(server), server, horizon_ns, progress)
-        self.policy = policy
+        super().__init__(source, curve, server, policy, horizon_ns, progress)
         self.fast_forward = fast_forward
-        hears = self.order if self.order.counts or self.order.reserves else None
-        self.batch = Batch(server.slots, server.block_size, self.pool.grows, hears)
-        self.scheduler = _scheduler(policy, server, self)
-        if not self.patient:
-            self.scheduler.plain = False
-        self.turn = ADMISSION if self.patient else self.by_client_last
-        self.plain = self.scheduler.plain
         self.host = server.host
-        self.counts = self.order.counts
-        self.moved = 0
         self.timed = server.host is not None or server.swap is not None
-        self.ahead = 0  # iterations between the one under way and the one being decided
-        self.moving = 0  # blocks swapped by decisions that started no iteration
-        self.refuses = self.scheduler.refuses
         self.strict = server.head_of_line == "strict" and self.plain
         self.depth = server.skip_depth
-        self.calendar = Calendar()
         # the open segment; count 0 means that none is open
         self.count = 0
         self.start = 0
@@ -94,21 +52,7 @@ class IterationReplica(Replica):
         self.room = 0
         self.host_ns = 0
         self.gap = 0
-
-    def arrive(self, now: int) -> None:
-        if self.counts:
-            self.order.at(self.batch.steps)
-        super().arrive(now)
-
-    def run(self) -> Run:
-        """Simulate and return what happened."""
-        self.execute()
-        victims = self.scheduler.victims
-        holders = {request: victims.blocks(request) for request in self.batch.running}
-        for request in self.scheduler.retained:
-            holders[request] = request.blocks
-        held = self.pool.held(holders)
-        return self.result(self.server, self.policy, held, self.plain)
+        self.moved = 0
 
     def serve(self) -> Generator[simpy.Event, Any, None]:
         env, batch, pool, scheduler = self.env, self.batch, self.pool, self.scheduler
@@ -251,6 +195,25 @@ class IterationReplica(Replica):
             if self.timed and (self.moved or (decision is not None and decision.admitted)):
                 self.flush(now)  # its first iteration waited for more than the others will
 
+    def undo(self, decision: Decision | None) -> None:
+        """The iteration would end after the horizon: take back the decision that started it."""
+        if decision is not None:
+            self.record.cut()
+        pool, batch = self.pool, self.batch
+        if pool.grows and not (decision and decision.all_paused):
+            paused = set(decision.paused) if decision else set()
+            paused.update(decision.resumed if decision else ())
+            paused.update(decision.admitted if decision else ())
+            for request in batch.running:
+                if request not in batch.prefills and request not in paused:
+                    pool.free += batch.past(request) % pool.block_size == 0
+            joined = [*decision.resumed, *decision.admitted] if decision else []
+            for request in joined:
+                if request in batch.running and request not in batch.prefills:
+                    pool.free += request.blocks - pool.blocks_for(batch.past(request))
+
+    # -- what an iteration waits for -----------------------------------------------------------
+
     def wait(
         self, decision: Decision | None, decodes: int, count: int, now: int
     ) -> tuple[int, int]:
@@ -273,29 +236,24 @@ class IterationReplica(Replica):
         self.host_ns, self.moved = host, moved
         return gap, count
 
+    def _gap(self, decision: Decision, decodes: int, tokens: int, step: int) -> int:
+        """What the device waits for before an iteration with prompts, pauses or returns."""
+        self.moved = self.moving + decision.swapped
+        self.moving = 0
+        self.host_ns = 0
+        if self.host is not None:
+            joined = len(decision.admitted) + len(decision.resumed)
+            rows = decodes + len(decision.chunks)
+            self.host_ns = self.host.ns(rows, decodes + tokens, joined)
+        self.gap = self.host_ns + (self._moving_ns(self.moved, step) if self.moved else 0)
+        return self.gap
+
     def _moving_ns(self, blocks: int, step: int) -> int:
         """What an iteration of *step* ns waits for while *blocks* are swapped."""
         swap = self.server.swap
         assert swap is not None
         moving = swap.ns(blocks)
         return max(0, moving - step) if swap.overlap else moving
-
-    def undo(self, decision: Decision | None) -> None:
-        """The iteration would end after the horizon: take back the decision that started it."""
-        if decision is not None:
-            self.record.cut()
-        pool, batch = self.pool, self.batch
-        if pool.grows and not (decision and decision.all_paused):
-            paused = set(decision.paused) if decision else set()
-            paused.update(decision.resumed if decision else ())
-            paused.update(decision.admitted if decision else ())
-            for request in batch.running:
-                if request not in batch.prefills and request not in paused:
-                    pool.free += batch.past(request) % pool.block_size == 0
-            joined = [*decision.resumed, *decision.admitted] if decision else []
-            for request in joined:
-                if request in batch.running and request not in batch.prefills:
-                    pool.free += request.blocks - pool.blocks_for(batch.past(request))
 
     # -- runs in which nothing changes ---------------------------------------------------------
 
@@ -368,165 +326,6 @@ class IterationReplica(Replica):
             record.gaps += PACK_GAP(self.host_ns, self.gap, self.moved)
         self.count = 0
 
-    def change(self, decision: Decision, now: int) -> None:
-        """Admissions, returns and preemptions take effect."""
-        self.flush(now)
-        batch, record, iteration = self.batch, self.record, self.iterations + 1 + self.ahead
-        for request in decision.resumed:
-            self._resume(request, now)
-        for request in decision.admitted:
-            if request.resumes:
-                self._resume(request, now)
-                continue
-            batch.join(request)
-            again = request.preemptions
-            record.moves += PACK_MOVE(
-                request.index,
-                now,
-                iteration,
-                request.known,
-                request.slot,
-                request.computed,
-                PREEMPTED if again else WAITING,
-                PREFILL,
-                READMITTED if again else ADMITTED,
-                0,
-            )
-            self.admitted += 1
-            if not self.patient:
-                self.patience.runs(request)
-        for request in decision.preempted:
-            self._preempt(request, decision, now, KV_EXHAUSTED)
-
-    def _resume(self, request: Request, now: int) -> None:
-        """*request* goes on where it was, its KV entries having been kept."""
-        batch, state = self.batch, request.resumes
-        request.resumes = 0
-        batch.join(request)
-        swapped = self.server.swap is not None
-        if state == DECODE:
-            batch.start_decoding(request)
-            made = request.known - request.prompt_tokens
-            self.calendar.add(batch.steps + self.outputs[request.index] - made, request)
-        self.record.moves += PACK_MOVE(
-            request.index,
-            now,
-            self.iterations + 1 + self.ahead,
-            request.known,
-            request.slot,
-            request.computed,
-            PREEMPTED,
-            state,
-            SWAPPED_IN if swapped else RESUMED,
-            0,
-        )
-        self.admitted += 1
-        if not self.patient:
-            self.patience.runs(request)
-
-    def _preempt(self, request: Request, decision: Decision, now: int, reason: int) -> None:
-        """*request*, whose blocks have been given back unless they are retained, waits again."""
-        batch = self.batch
-        state = self.phase(request)
-        resumes = PREFILL if request in batch.prefills else DECODE
-        if request not in batch.prefills:
-            self.forget_end(request)
-        batch.leave(request)
-        ends = reason == KV_EXHAUSTED and self.server.preemption == "reject"
-        self.record.moves += PACK_MOVE(
-            request.index,
-            now,
-            self.iterations + 1 + self.ahead,
-            request.known,
-            request.slot,
-            request.computed,
-            state,
-            REJECTED if ends else PREEMPTED,
-            reason,
-            0,
-        )
-        self.admitted -= not ends
-        request.preemptions += 1
-        if ends:
-            request.blocks = 0
-            if not self.patient:
-                self.patience.forget(request)
-            self.source.gave_up(request.index, now, False)
-            self.look()
-            return
-        if not self.patient:
-            self.patience.waits(request)
-        scheduler = self.scheduler
-        if reason == DISPLACED and self.server.preemption == "retain":
-            request.resumes = resumes
-            scheduler.retained[request] = None
-            self.queue.back(request, now)
-            return
-        request.blocks = 0
-        moved = scheduler.swapped.take(request)
-        if moved:
-            decision.swapped += moved
-            request.resumes = resumes
-            return
-        if request not in decision.admitted:  # else it never ran with what it adopted
-            request.highest = max(request.highest, request.computed)
-        request.computed = 0
-        self.queue.back(request, now)
-
-    def phase(self, request: Request) -> int:
-        """What a running *request* is doing."""
-        return PREFILL if request in self.batch.prefills else DECODE
-
-    def forget_end(self, request: Request) -> None:
-        """*request*, a decode, will not end when it was going to."""
-        self.calendar.remove(self.end_of(request), request)
-
-    def displace(self, now: int) -> None:
-        """Those who must give way to more urgent ones go before the pass."""
-        gone = self.scheduler.displaced(now)
-        if not gone:
-            return
-        self.flush(now)
-        decision = Decision()
-        victims = self.scheduler.victims
-        for request in gone:
-            if self.server.preemption != "retain":
-                entries, blocks = victims.entries(request), victims.blocks(request)
-                self.pool.give_back(request, entries, blocks)
-            self._preempt(request, decision, now, DISPLACED)
-        self.moving += decision.swapped
-
-    def seniority(self, request: Request) -> tuple[int, int]:
-        running = request in self.batch.running
-        return (0, request.admission) if running else (1, request.index)
-
-    def has_token(self, request: Request) -> bool:
-        return request.known > request.prompt_tokens or (
-            request in self.batch.running and request not in self.batch.prefills
-        )
-
-    def give_up(self, request: Request, reason: Reason, now: int) -> None:
-        """*request* ends unfinished: out of the queue, or out of its slot."""
-        self.flush(now)
-        batch, scheduler = self.batch, self.scheduler
-        if request in batch.running:
-            state = self.phase(request)
-            if request not in batch.prefills:
-                self.forget_end(request)
-            batch.leave(request)
-            self.pool.release(request)
-            self.gave_up(request, now, state, reason)
-            return
-        if request in scheduler.swapped.waiting:
-            scheduler.swapped.remove(request)
-        else:
-            self.queue.remove(request)
-            if request in scheduler.retained:
-                del scheduler.retained[request]
-                self.pool.release(request)
-        self.admitted += 1
-        self.gave_up(request, now, PREEMPTED if request.preemptions else WAITING, reason)
-
     def compose(self, decision: Decision) -> int:
         """The shape of an iteration with prompts or pauses; its duration in ns."""
         batch = self.batch
@@ -544,18 +343,6 @@ class IterationReplica(Replica):
             squared += new * new
         step = self.curve.step_ns(decodes, context, len(decision.chunks), tokens, past, squared)
         return step + self._gap(decision, decodes, tokens, step) if self.timed else step
-
-    def _gap(self, decision: Decision, decodes: int, tokens: int, step: int) -> int:
-        """What the device waits for before an iteration with prompts, pauses or returns."""
-        self.moved = self.moving + decision.swapped
-        self.moving = 0
-        self.host_ns = 0
-        if self.host is not None:
-            joined = len(decision.admitted) + len(decision.resumed)
-            rows = decodes + len(decision.chunks)
-            self.host_ns = self.host.ns(rows, decodes + tokens, joined)
-        self.gap = self.host_ns + (self._moving_ns(self.moved, step) if self.moved else 0)
-        return self.gap
 
     def conclude(self, decision: Decision, now: int, end: int) -> None:
         """An iteration with prompts or pauses has ended: record it, and the tokens it made."""
@@ -612,76 +399,3 @@ class IterationReplica(Replica):
             self.emit(done[0], end)
         elif due:
             self.finish(end)
-
-    # -- tokens and ends -----------------------------------------------------------------------
-
-    def emit(self, request: Request, now: int) -> None:
-        """A completed prompt makes its token: decode on, or finish."""
-        request.known = known = request.known + 1
-        if self.counts:
-            self.order.prompted(request)
-        left = self.outputs[request.index] - (known - request.prompt_tokens)
-        if left == 0:
-            self.end(request, now, PREFILL)
-            return
-        batch = self.batch
-        batch.start_decoding(request)
-        self.record.moves += PACK_MOVE(
-            request.index,
-            now,
-            self.iterations,
-            known,
-            request.slot,
-            request.computed,
-            PREFILL,
-            DECODE,
-            PROMPT_DONE,
-            0,
-        )
-        self.calendar.add(batch.steps + left, request)
-
-    def by_client_last(self, request: Request) -> tuple[bool, int]:
-        """Who leaves first: the finished, then those whose clients have tokens enough."""
-        return (request.index in self.cuts, request.admission)
-
-    def emit_together(self, done: list[Request], now: int) -> None:
-        """Prompts that end and decodes that end, in batch order (order of admission)."""
-        prefills = self.batch.prefills
-        for request in sorted(self.calendar.pop(self.batch.steps) + done, key=self.turn):
-            if request in prefills:
-                self.emit(request, now)
-            else:
-                self.end(request, now, DECODE)
-
-    def finish(self, now: int) -> None:
-        """Decodes that made their last token leave, in batch order."""
-        ended = self.calendar.pop(self.batch.steps)
-        if len(ended) > 1:
-            ended.sort(key=self.turn)
-        for request in ended:
-            self.end(request, now, DECODE)
-
-    def end(self, request: Request, now: int, state: int) -> None:
-        """*request* has all its tokens: slot and blocks come back, the client has its answer."""
-        self.batch.leave(request)
-        self.pool.release(request)
-        self.deliver(request, now, state, LENGTH)
-
-    def end_of(self, decode: Request) -> int:
-        """The counter's value at which *decode* makes its last token."""
-        made = decode.known - decode.prompt_tokens
-        return decode.start + self.outputs[decode.index] - made
-
-
-def _scheduler(
-    policy: Mixed | PrefillFirst | Chunked, server: Server, replica: IterationReplica
-) -> IterationLevel:
-    parts = (server, replica.queue, replica.batch, replica.pool, replica.order)
-    if isinstance(policy, Chunked):
-        target = None
-        if policy.target_step_s is not None:
-            target = StepTarget(replica.curve, policy.target_step_s)
-        return ChunkedScheduler(*parts, policy, target)
-    if isinstance(policy, PrefillFirst):
-        return PrefillFirstScheduler(*parts)
-    return MixedScheduler(*parts, policy.prefill_every)

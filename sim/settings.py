@@ -131,7 +131,8 @@ class Server:
         budget = self.max_batched_tokens
         if self.decode_reserve and budget is not None and self.decode_reserve >= budget:
             yield (
-                f"decode_reserve ({self.decode_reserve}) must be below max_batched_tokens ({budget})"
+                f"decode_reserve ({self.decode_reserve}) must be below max_batched_tokens "
+                f"({budget})"
             )
         if not 0 <= self.watermark < 1:
             yield f"watermark is {self.watermark}; it is a share, at least 0 and below 1"
@@ -181,8 +182,8 @@ class Server:
             )
         if budget is not None and tokens >= budget - self.decode_reserve:
             yield (
-                f"the order reserves {tokens} tokens of a budget of {budget - self.decode_reserve}: "
-                "nobody else would ever be admitted; leave at least one"
+                f"the order reserves {tokens} of the {budget - self.decode_reserve} tokens that "
+                "prefills may take: nobody else would ever be admitted; leave at least one"
             )
         if self.skip_age is not None and self.head_of_line != "skip":
             yield "skip_age is for head_of_line: skip; strict passes over nobody"

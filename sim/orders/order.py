@@ -103,7 +103,7 @@ class Order:
         return 0, 0
 
     def took(self, request: Request, tokens: int) -> None:
-        """The admission of *request* takes *tokens* of this decision's budget; 0: a new decision."""
+        """The admission of *request* takes *tokens* of a decision's budget; 0: a new decision."""
 
 
 class Fcfs(Order):
