@@ -91,14 +91,7 @@ class Batch:
     def start_decoding(self, request: Request) -> None:
         """The prompt is computed and its token emitted; decode from the next iteration on."""
         del self.prefills[request]
-        self._decode(request, request.known - 1)
-
-    def resume(self, request: Request) -> None:
-        """Take the lowest free slot and decode on: the KV entries were kept."""
-        self.join(request)
-        self.start_decoding(request)
-
-    def _decode(self, request: Request, past: int) -> None:
+        past = request.known - 1
         request.start = self.steps
         request.lag = lag = past - self.steps
         self.decodes += 1
@@ -107,6 +100,11 @@ class Batch:
             self.ring[-lag % self.block_size] += 1
         if self.order is not None:
             self.order.started(request, self.steps)
+
+    def resume(self, request: Request) -> None:
+        """Take the lowest free slot and decode on: the KV entries were kept."""
+        self.join(request)
+        self.start_decoding(request)
 
     def postpone(self, decode: Request) -> None:
         """The counter advanced without *decode*: it stands where it stood."""

@@ -141,10 +141,11 @@ class IterationLevel(ABC):
 
     def admit(self, decision: Decision, budget: int) -> int:
         """Admit from the front of the queue into *decision*; the budget left is returned."""
+        if self.plain:
+            return self._admit_plainly(decision, budget)
         queue = self.queue
         waiting = queue.waiting
         free_slots = len(self.batch.free_slots) - len(decision.resumed)
-        place_of = self.place if self.plain else self.place_specially
         place = 0
         looked = -1  # requests looked at beyond the first that did not fit
         admitted, chunks = decision.admitted, decision.chunks
@@ -172,7 +173,7 @@ class IterationLevel(ABC):
                 place = 0
                 continue
             self.total_left = budget
-            tokens = place_of(decision, request, left)
+            tokens = self.place_specially(decision, request, left)
             if tokens:
                 queue.take(place)
                 admitted.append(request)
@@ -200,6 +201,40 @@ class IterationLevel(ABC):
         if waiting or queue.endless or self.swapped.waiting:
             self.total_left = budget
             decision.limit = self._limit(decision, self.left(decision, budget), free_slots)
+        decision.room = self.pool.room
+        return budget
+
+    def _admit_plainly(self, decision: Decision, budget: int) -> int:
+        """The same, first come first served and with no option that needs a look: the busy path."""
+        queue = self.queue
+        waiting = queue.waiting
+        free_slots = len(self.batch.free_slots)
+        place_of = self.place
+        place = 0
+        looked = -1  # requests looked at beyond the first that did not fit
+        admitted, chunks = decision.admitted, decision.chunks
+        while free_slots and budget > 0:
+            request = queue.at(place)
+            if request is None:
+                break
+            if looked >= 0:
+                looked += 1
+                if looked > self.server.skip_depth:
+                    break
+            tokens = place_of(decision, request, budget)
+            if tokens:
+                queue.take(place)
+                admitted.append(request)
+                chunks.append((request, tokens))
+                free_slots -= 1
+                budget = max(budget - tokens, 0)
+            elif self.strict:
+                break
+            else:
+                place += 1
+                looked = max(looked, 0)
+        if waiting or queue.endless:
+            decision.limit = self._limit(decision, budget, free_slots)
         decision.room = self.pool.room
         return budget
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,9 +25,12 @@ from sim import (
     Bucketed,
     Chunked,
     Constant,
+    Fcfs,
     Grid,
     Mixed,
+    Order,
     PrefillFirst,
+    Priority,
     Server,
     Static,
     StepTime,
@@ -592,3 +596,33 @@ def test_a_coefficient_that_is_no_time_is_refused(value: float) -> None:
 def test_the_summary_names_every_metric_and_no_other() -> None:
     run = Worked(SIX, Server(slots=4), Mixed())
     assert list(run.summary) == [metric.name for metric in METRICS]
+
+
+# ---------------------------------------------------------------- who goes first
+
+
+@pytest.mark.parametrize(
+    ("order", "finish"),
+    [(Priority(), [2.0, 5.0, 3.0, 4.0]), (Fcfs(), [2.0, 3.0, 4.0, 5.0])],
+    ids=["priority", "fcfs"],
+)
+@ITERATION_LEVEL
+def test_the_lower_priority_number_goes_first_and_displaces_nobody(
+    policy: Policy, order: Order, finish: list[float]
+) -> None:
+    work = trace((0, 1, 2), (0.1, 1, 1), (0.2, 1, 1), (0.3, 1, 1), priority=[5, 10, 0, 0])
+    ran = Worked(work, Server(slots=1, order=order), policy)
+    assert ran.finish == finish and sum(ran.preemptions) == 0
+
+
+def test_an_urgent_arrival_displaces_the_least_urgent_if_it_may() -> None:
+    # one slot: the urgent one comes at 0.5, takes the slot at 1 and ends at 2; the displaced one,
+    # with one of its three tokens, computes its prompt and that token again
+    work = trace((0, 1, 3), (0.5, 1, 1), priority=[5, 0])
+    server = Server(slots=1, order=Priority(), displace=True)
+    assert Worked(work, server, Chunked()).finish == [4.0, 2.0]
+    assert Worked(work, server, Chunked()).preemptions == [1, 0]
+    kept = replace(server, preemption="retain")
+    assert Worked(work, kept, Chunked()).finish == [4.0, 2.0]
+    assert Worked(work, kept, Chunked()).summary["recomputed_tokens"] == 0
+    assert Worked(work, server, Chunked()).summary["recomputed_tokens"] == 1

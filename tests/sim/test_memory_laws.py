@@ -13,7 +13,20 @@ from hypothesis import given
 from law_support import SEEDED, SEEDS, declared, gone, iteration_level, run_of
 from sim_support import ONE_SECOND, Moved, iterations, moves, ns, seconds, trace
 
-from sim import Analysis, Mixed, Request, Run, Server, State, Swap, audit, simulate, token_times
+from sim import (
+    Analysis,
+    Mixed,
+    PrefillFirst,
+    Priority,
+    Request,
+    Run,
+    Server,
+    State,
+    Swap,
+    audit,
+    simulate,
+    token_times,
+)
 from sim.batch import Batch
 from sim.decision import Decision
 from sim.kv import Paged, pool_for
@@ -98,6 +111,18 @@ def test_a_slot_and_blocks_that_a_client_gives_up_serve_another_at_once() -> Non
     starts = {m.request: m.time_ns for m in moves(run) if m.reason == "admitted"}
     assert seconds(starts.values()) == [0, 1, 3]
     assert seconds(gone(run).values()) == [2, 3, 4]
+
+
+def test_a_decode_that_comes_back_while_a_prompt_runs_alone_takes_its_block_once() -> None:
+    # at 4 B, displaced at 2, goes on, and D is admitted, whose prompt runs alone: B is paused
+    rows = [(0, 1, 2), (1, 1, 2), (2, 1, 2), (4, 1, 4)]
+    work = trace(
+        *[(float(at), prompt, output) for at, prompt, output in rows], priority=[2, 2, 0, 2]
+    )
+    server = Server(slots=2, block_size=1, order=Priority(), displace=True, preemption="retain")
+    run = simulate(work, server, PrefillFirst(), ONE_SECOND)
+    assert [row.kv_blocks for row in iterations(Analysis(run))] == blocks_in_use(run)
+    assert run.leaked_blocks == 0
 
 
 # ---------------------------------------------------------------- swapping
