@@ -115,13 +115,12 @@ def test_a_slot_and_blocks_that_a_client_gives_up_serve_another_at_once() -> Non
 
 def test_a_decode_that_comes_back_while_a_prompt_runs_alone_takes_its_block_once() -> None:
     # at 4 B, displaced at 2, goes on, and D is admitted, whose prompt runs alone: B is paused
-    rows = [(0, 1, 2), (1, 1, 2), (2, 1, 2), (4, 1, 4)]
-    work = trace(
-        *[(float(at), prompt, output) for at, prompt, output in rows], priority=[2, 2, 0, 2]
-    )
+    work = trace((0, 1, 2), (1, 1, 2), (2, 1, 2), (4, 1, 4), priority=[2, 2, 0, 2])
     server = Server(slots=2, block_size=1, order=Priority(), displace=True, preemption="retain")
     run = simulate(work, server, PrefillFirst(), ONE_SECOND)
-    assert [row.kv_blocks for row in iterations(Analysis(run))] == blocks_in_use(run)
+    rows = iterations(Analysis(run))
+    assert [m.time_ns for m in moves(run) if m.reason == "resumed"] == [rows[4].start_ns] == [ns(4)]
+    assert [row.kv_blocks for row in rows[5:]] == [2 + 2, 3, 4]
     assert run.leaked_blocks == 0
 
 
