@@ -108,6 +108,15 @@ class Analysis:
             return np.zeros(len(self.outcomes), dtype=np.int64)
         return self._at_admissions("entries")
 
+    @property
+    def cache_hits(self) -> int:
+        """Admissions that adopted blocks from the prefix cache."""
+        if not self.run.server.prefix_caching or self.run.static:
+            return 0
+        rows = self.run.log.moves
+        admitted = np.isin(rows["reason"], ADMISSIONS)
+        return int((rows["entries"][admitted] > 0).sum())
+
     def _at_admissions(self, column: str) -> Ints:
         moves = self.moves
         joined = moves.joins[np.isin(moves.reason[moves.joins], ADMISSIONS)]

@@ -121,6 +121,8 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric("padded_tokens", "tokens", "prefill positions that are padding (static)", "lower"),
     Metric("cached_tokens", "tokens", "adopted from the prefix cache, not computed", "higher"),
+    Metric("cache_hits", "admissions", "that adopted blocks from the prefix cache", "higher"),
+    Metric("evicted_blocks", "blocks", "known to the prefix cache and taken for something else"),
     Metric(
         "cache_hit_share",
         "1",

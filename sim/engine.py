@@ -73,6 +73,7 @@ class Run:
     them, but for an endless backlog only those admitted or refused). ``leaked_blocks`` are KV
     blocks held by nobody at the end; anything but 0 is a defect. ``plain``: what stopped admission
     is told by the log only up to `head_of_line`, which is derived (`sim.headofline`).
+    ``evicted_blocks``: blocks that the prefix cache knew and that were taken for something else.
     """
 
     requests: Trace
@@ -85,6 +86,7 @@ class Run:
     horizon_ns: int | None
     leaked_blocks: int
     plain: bool
+    evicted_blocks: int = 0
 
     @property
     def static(self) -> bool:
@@ -318,4 +320,5 @@ class Replica:
             horizon_ns=None if self.horizon == NEVER else self.horizon,
             leaked_blocks=pool.total - pool.free - held,
             plain=plain,
+            evicted_blocks=pool.evicted,
         )

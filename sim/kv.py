@@ -26,6 +26,11 @@ class Paged:
         self.free = self.total
         self.kept = 0
 
+    @property
+    def evicted(self) -> int:
+        """Known blocks that were taken for something else (`sim.prefix`)."""
+        return 0
+
     def blocks_for(self, tokens: int) -> int:
         """Blocks that hold *tokens* entries."""
         return -(-tokens // self.block_size)
@@ -50,6 +55,10 @@ class Paged:
     def fits(self, request: Request, needed: int) -> bool:
         """Whether a request without blocks could be admitted, its *needed* entries having room."""
         return self.demand(request, needed) + self.kept <= self.free
+
+    def may_fit(self, request: Request) -> bool:
+        """Quickly: False only if all that *request* knows has no room for sure."""
+        return True
 
     def admit(self, request: Request, tokens: int, needed: int) -> bool:
         """Let a request without blocks write its first *tokens* entries, if *needed* have room.

@@ -180,6 +180,8 @@ def _waste(result: dict[str, Value], analysis: Analysis) -> None:
     result["padded_tokens"] = lost if run.static else 0
     result["recomputed_tokens"] = 0 if run.static else lost
     result["cached_tokens"] = cached = int(analysis.cached_tokens.sum())
+    result["cache_hits"] = analysis.cache_hits
+    result["evicted_blocks"] = run.evicted_blocks
     if run.server.prefix_caching and not run.static:
         result["cache_hit_share"] = _share(cached, int(analysis.asked_tokens.sum()))
     result["swapped_blocks"] = int(run.log.gaps["moved"].sum())

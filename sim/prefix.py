@@ -19,12 +19,13 @@ class Block:
     Without a name: ``count`` blocks of a request that has ended, which nobody will ask for again.
     """
 
-    __slots__ = ("count", "holders", "name")
+    __slots__ = ("count", "holders", "name", "younger")
 
-    def __init__(self, name: tuple[Hashable, ...] | None, holders: int = 1, count: int = 1) -> None:
+    def __init__(self, name: Hashable, holders: int = 1, count: int = 1) -> None:
         self.name = name
         self.holders = holders
         self.count = count
+        self.younger: Block | None = None  # known by the same name, but later
 
 
 class PrefixCached(Paged):
@@ -40,21 +41,37 @@ class PrefixCached(Paged):
 
     def __init__(self, blocks: int | None, block_size: int) -> None:
         super().__init__(blocks, block_size)
-        self._known: dict[Hashable, dict[Block, None]] = {}  # the one known longest is first
+        self._known: dict[Hashable, Block] = {}  # of each name, the one known longest
         self._idle: OrderedDict[Block, None] = OrderedDict()  # known and held by nobody
         self._idle_blocks = 0
+        self._missed: dict[int, tuple[int, Hashable]] = {}
         self._unknown = self.total
+        self._forgotten = 0
 
-    def name(self, request: Request, number: int) -> tuple[Hashable, ...]:
+    def sharable(self, request: Request) -> int:
+        """How many blocks of *request*, from its first on, others may know."""
+        tokens = request.prefix_tokens
+        if request.hash_ids is not None:
+            tokens = min(len(request.hash_ids) * request.hash_tokens, request.prompt_tokens)
+        return tokens // self.block_size
+
+    def name(self, request: Request, number: int) -> Hashable:
         """What block *number* (from 0) of *request* is known by."""
-        end = (number + 1) * self.block_size
-        if request.hash_ids is not None and end <= request.prompt_tokens:
+        ids = request.hash_ids
+        if ids is not None:
+            end = (number + 1) * self.block_size
             place = (end - 1) // request.hash_tokens
-            if place < len(request.hash_ids):
-                return ("hash", request.hash_ids[place], number)
-        if end <= request.prefix_tokens:
-            return ("group", request.prefix_group, number)
-        return (request.index, number)
+            if end <= request.prompt_tokens and place < len(ids):
+                return ids[place] << 24 | number
+        elif (number + 1) * self.block_size <= request.prefix_tokens:
+            return (request.prefix_group, number)
+        return (Block, request.index, number)
+
+    @property
+    def evicted(self) -> int:
+        """Known blocks that were taken for something else."""
+        self._settle()
+        return self._forgotten
 
     def _settle(self) -> None:
         """Forget the blocks that have been taken since this was asked last."""
@@ -65,18 +82,31 @@ class PrefixCached(Paged):
         self._unknown -= anonymous
         taken -= anonymous
         self._idle_blocks -= taken
+        self._forgotten += taken
+        idle = self._idle
         while taken:
-            block = next(iter(self._idle))
+            block, _ = idle.popitem(last=False)
             if block.count > taken:
                 block.count -= taken
+                idle[block] = None
+                idle.move_to_end(block, last=False)
                 return
             taken -= block.count
-            del self._idle[block]
             if block.name is not None:
-                same = self._known[block.name]
-                del same[block]
-                if not same:
-                    del self._known[block.name]
+                self._forget(block)
+
+    def _forget(self, block: Block) -> None:
+        oldest = self._known[block.name]
+        if oldest is block:
+            if block.younger is None:
+                del self._known[block.name]
+            else:
+                self._known[block.name] = block.younger
+            return
+        while oldest.younger is not block:
+            assert oldest.younger is not None
+            oldest = oldest.younger
+        oldest.younger = block.younger
 
     def _rest(self, block: Block) -> None:
         """*block* is held by nobody: the last to be taken for something else."""
@@ -89,11 +119,20 @@ class PrefixCached(Paged):
         self._settle()
         found = []
         for number in range((request.known - 1) // self.block_size):
-            same = self._known.get(self.name(request, number))
-            if same is None:
+            name = self.name(request, number)
+            block = self._known.get(name)
+            if block is None:
+                self._missed[request.index] = (number, name)
                 break
-            found.append(next(iter(same)))
+            found.append(block)
         return found
+
+    def may_fit(self, request: Request) -> bool:
+        missed = self._missed.get(request.index)
+        if missed is None or missed[1] in self._known:
+            return True
+        # what missed then is still missing: it can adopt no more than it found then
+        return -(-request.known // self.block_size) - missed[0] + self.kept <= self.free
 
     def cached(self, request: Request) -> int:
         return len(self._found(request)) * self.block_size
@@ -115,6 +154,7 @@ class PrefixCached(Paged):
                 self._idle_blocks -= 1
                 self.free -= 1
             block.holders += 1
+        self._missed.pop(request.index, None)
         request.shared = found
         request.computed = len(found) * self.block_size
         request.blocks = blocks = -(-tokens // self.block_size)
@@ -124,24 +164,29 @@ class PrefixCached(Paged):
 
     def scheduled(self, request: Request, entries: int) -> None:
         shared = request.shared
-        for number in range(len(shared), entries // self.block_size):
-            name = self.name(request, number)
-            if name[0] == request.index:
-                return  # from here on they are its own
-            self._learn(shared, name)
+        until = min(entries // self.block_size, self.sharable(request))
+        if len(shared) < until:
+            self._learn(request, shared, until)
 
-    def _learn(self, shared: list[Block], name: tuple[Hashable, ...]) -> None:
-        block = Block(name)
-        self._known.setdefault(name, {})[block] = None
-        shared.append(block)
+    def _learn(self, request: Request, shared: list[Block], until: int) -> None:
+        """The blocks of *request* behind *shared*, up to *until*, are known from now on."""
+        known, name_of = self._known, self.name
+        for number in range(len(shared), until):
+            name = name_of(request, number)
+            block = Block(name)
+            oldest = known.setdefault(name, block)
+            if oldest is not block:
+                while oldest.younger is not None:
+                    oldest = oldest.younger
+                oldest.younger = block
+            shared.append(block)
 
     def give_back(self, request: Request, entries: int, blocks: int) -> None:
         """It may come back, and then ask for its own blocks too."""
         self._settle()
         self.scheduled(request, entries)
         shared = request.shared
-        for number in range(len(shared), entries // self.block_size):
-            self._learn(shared, self.name(request, number))
+        self._learn(request, shared, entries // self.block_size)
         self._free(request, blocks - len(shared), 0)
 
     def release(self, request: Request) -> None:

@@ -18,6 +18,8 @@ class Queue(Protocol):
     """What engine and schedulers ask. ``waiting`` are those who wait, in no order promised."""
 
     endless: bool
+    shortest: Shortest | None
+    """Set by a scheduler that wants to know; before anybody waits."""
 
     @property
     def waiting(self) -> Collection[Request]: ...
@@ -54,25 +56,35 @@ class FcfsQueue:
 
     def __init__(self) -> None:
         self.waiting: deque[Request] = deque()
+        self.shortest: Shortest | None = None
 
     def push(self, request: Request, now_ns: int) -> None:
         self.waiting.append(request)
+        if self.shortest is not None:
+            self.shortest.add(request)
 
     def back(self, request: Request, now_ns: int) -> None:
         self.waiting.appendleft(request)
+        if self.shortest is not None:
+            self.shortest.add(request)
 
     def at(self, place: int) -> Request | None:
         return self.waiting[place] if place < len(self.waiting) else None
 
     def take(self, place: int) -> Request:
         if place == 0:
-            return self.waiting.popleft()
-        request = self.waiting[place]
-        del self.waiting[place]
+            request = self.waiting.popleft()
+        else:
+            request = self.waiting[place]
+            del self.waiting[place]
+        if self.shortest is not None:
+            self.shortest.discard(request)
         return request
 
     def remove(self, request: Request) -> None:
         self.waiting.remove(request)
+        if self.shortest is not None:
+            self.shortest.discard(request)
 
     def refresh(self, now_ns: int) -> None:
         """Nothing changes with time."""
@@ -93,6 +105,36 @@ class Endless(FcfsQueue):
         return self.waiting[place]
 
 
+class Shortest:
+    """Of those who wait, who has the fewest tokens to compute: O(log n) a move.
+
+    ``longer`` of them have more than *most*.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.longer = 0
+        self._waiting: dict[Request, int] = {}
+        self._heap: list[tuple[int, int, Request]] = []
+
+    def add(self, request: Request) -> None:
+        """*request* waits."""
+        self._waiting[request] = request.known
+        self.longer += request.known > self.most
+        heappush(self._heap, (request.known, request.index, request))
+
+    def discard(self, request: Request) -> None:
+        """*request* waits no longer; its entry goes when it comes to the top."""
+        self.longer -= self._waiting.pop(request, 0) > self.most
+
+    def first(self) -> Request | None:
+        """Who has the fewest; None: nobody waits."""
+        heap = self._heap
+        while heap and self._waiting.get(heap[0][2]) != heap[0][0]:
+            heappop(heap)
+        return heap[0][2] if heap else None
+
+
 Entry = tuple[Any, int, int, Request]  # key, arrival, index: no two are equal
 
 
@@ -106,6 +148,7 @@ class KeyedQueue:
 
     def __init__(self, order: Order) -> None:
         self.order = order
+        self.shortest: Shortest | None = None
         self.waiting: dict[Request, Entry] = {}
         self._front: list[Entry] = []
         self._heap: list[Entry] = []
@@ -124,6 +167,8 @@ class KeyedQueue:
     def add(self, request: Request, now_ns: int) -> None:
         """*request* takes its place, the order having been told."""
         self.waiting[request] = entry = self._entry(request, now_ns)
+        if self.shortest is not None:
+            self.shortest.add(request)
         front = self._front
         if front and entry < front[-1]:
             insort(front, entry)
@@ -158,6 +203,8 @@ class KeyedQueue:
     def drop(self, request: Request) -> None:
         """*request* is gone, the order having been told."""
         entry = self.waiting.pop(request)
+        if self.shortest is not None:
+            self.shortest.discard(request)
         if self._front and entry <= self._front[-1]:
             self._front.remove(entry)
 
@@ -186,6 +233,7 @@ class LanesQueue:
 
     def __init__(self, order: Order) -> None:
         self.order = order
+        self.shortest: Shortest | None = None
         self.waiting: dict[Request, Hashable] = {}
         self._lanes: dict[Hashable, KeyedQueue] = {}
         self._barred: set[Hashable] = set()
@@ -200,6 +248,8 @@ class LanesQueue:
         lane = self.order.lane(request)
         self.order.joins(request, set(self._lanes), since_ns)
         self.waiting[request] = lane
+        if self.shortest is not None:
+            self.shortest.add(request)
         if lane not in self._lanes:
             self._lanes[lane] = KeyedQueue(_ARRIVAL)
         self._lanes[lane].add(request, now_ns)
@@ -236,6 +286,8 @@ class LanesQueue:
 
     def remove(self, request: Request) -> None:
         lane = self.waiting.pop(request)
+        if self.shortest is not None:
+            self.shortest.discard(request)
         self._lanes[lane].drop(request)
         if not self._lanes[lane].waiting:
             del self._lanes[lane]

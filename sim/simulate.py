@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from sim.asynchronous import AsyncReplica
 from sim.engine import Progress, Run
 from sim.iteration_level import IterationReplica
 from sim.request_level import StaticReplica
@@ -35,5 +34,9 @@ def simulate(
         return StaticReplica(
             source, curve, server, policy, horizon_ns, fast_forward, progress
         ).run()
-    replica = AsyncReplica if server.scheduling == "asynchronous" else IterationReplica
+    replica = IterationReplica
+    if server.scheduling == "asynchronous":
+        from sim.asynchronous import AsyncReplica
+
+        replica = AsyncReplica
     return replica(source, curve, server, policy, horizon_ns, fast_forward, progress).run()

@@ -54,6 +54,8 @@ class SlotReplica(Replica):
         if not self.patient:
             self.scheduler.plain = False
         self.plain = self.scheduler.plain
+        if not self.plain:
+            self.scheduler.watch_shortest()
         self.refuses = self.scheduler.refuses
         self.turn = ADMISSION if self.patient else self.by_client_last
         self.counts = self.order.counts

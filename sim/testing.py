@@ -262,8 +262,8 @@ def _check_case(case: _Case) -> bytes:
         case.fail_again(
             record,
             "stepping one by one makes another run than skipping ahead: a key that changes while "
-            "a request waits needs steady = False, and a hook may not depend on how often it is "
-            "called",
+            "a request waits needs steady = False, one that grows while it runs demotes = True, "
+            "and a hook may not depend on how often it is called",
         )
     if run.leaked_blocks:
         case.fail(f"{run.leaked_blocks} KV blocks did not come back")
@@ -330,7 +330,7 @@ class _Watch:
 
 
 class _Watched(Order):
-    """Stands before a user's class among its bases' names: sees what it is asked and answers."""
+    """Comes before the class of an order: passes on what it is asked, and takes notes."""
 
     watch: _Watch
 

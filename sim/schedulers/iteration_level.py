@@ -12,7 +12,7 @@ from sim.batch import Batch
 from sim.decision import Decision, Limit
 from sim.kv import Paged
 from sim.orders import Fcfs, Order
-from sim.queue import LanesQueue, Queue
+from sim.queue import LanesQueue, Queue, Shortest
 from sim.request import Reason, Request, State
 from sim.schedulers.swapped import SwappedOut
 from sim.schedulers.victims import Victims
@@ -44,6 +44,7 @@ class IterationLevel(ABC):
         self.most_blocks = pool.total
         self.longest_context = server.max_context_tokens or UNLIMITED
         self.strict = server.head_of_line == "strict"
+        self.needs_whole = self.whole_prompts or server.admit_needs == "whole_prompt"
         self.skip_age = server.skip_age
         self.spare = 1 if server.append_check == "spare_block" and pool.grows else 0
         self.victims = Victims(server, batch, pool, order)
@@ -65,6 +66,10 @@ class IterationLevel(ABC):
             and not (server.decode_reserve or server.watermark or server.prefix_caching)
             and not (server.displace or server.preemption == "swap")
         )
+
+    def watch_shortest(self) -> None:
+        """Let the queue keep track of who needs least, for `stopped_by`; before anybody waits."""
+        self.queue.shortest = Shortest(self.prefill_budget)
 
     def decide(self, now_ns: int) -> Decision:
         """The changes at this boundary."""
@@ -271,6 +276,8 @@ class IterationLevel(ABC):
                 return False
         if request.resumes:
             return bool(self._resumption(decision, request, budget)[0])
+        if self.needs_whole and not self.retained and not self.pool.may_fit(request):
+            return False
         tokens, needed = self.asks(decision, request, self._allowed(request, budget))
         if not tokens or self._too_many_partial(decision, request, tokens):
             return False
@@ -372,9 +379,25 @@ class IterationLevel(ABC):
         decision.room = self.pool.room
 
     def _somebody_fits(self, decision: Decision, budget: int, free_slots: int) -> bool:
-        if not self.retained and self.pool.grows and self.pool.free - self.pool.kept <= 0:
+        pool, queue = self.pool, self.queue
+        if not self.retained and pool.grows:
+            if pool.free - pool.kept <= 0:
+                return False
+            if self._shortest_decides(decision):
+                assert queue.shortest is not None
+                first = queue.shortest.first()
+                return first is not None and self.fits(decision, first, budget, free_slots)
+        return any(self.fits(decision, r, budget, free_slots) for r in queue.waiting)
+
+    def _shortest_decides(self, decision: Decision) -> bool:
+        """Whether nobody who waits fits unless the one with the fewest tokens does."""
+        if self.pool.caching or self.order.reserves or self.server.preemption == "retain":
             return False
-        return any(self.fits(decision, r, budget, free_slots) for r in self.queue.waiting)
+        shortest = self.queue.shortest
+        if shortest is None or self.queue.endless or self.most_partial is not None:
+            return False
+        # a recompute larger than the whole budget has a rule of its own
+        return not self.whole_prompts or bool(decision.chunks) or not shortest.longer
 
     # -- requests that kept their KV entries ---------------------------------------------------
 

@@ -253,7 +253,7 @@ def test_a_scheduler_that_reads_the_true_length_fails(monkeypatch: pytest.Monkey
             assert head is not None
             return super().decide(now_ns) if head.output_tokens > 1 else None
 
-    monkeypatch.setattr("sim.iteration_level.MixedScheduler", Cheating)
+    monkeypatch.setattr("sim.slots.MixedScheduler", Cheating)
     with pytest.raises(SealedLengthError):
         simulate(at_zero(3), Server(slots=1), Mixed(), ONE_SECOND)
 

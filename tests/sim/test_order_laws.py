@@ -391,6 +391,14 @@ def test_two_tenants_who_always_wait_are_served_alike(
     assert seen > 1  # the bound is not so far away that nothing could break it
 
 
+def test_a_prompt_and_what_the_batch_may_still_make_add_up() -> None:
+    # b is served, then a twice with 2 + 2 each; 2 x the larger of prompt and answers would be 4
+    lengths = [(2, 1), (2, 1), (1, 1), (1, 1), (1, 1), (1, 1)]
+    work = trace(*[(0, *length) for length in lengths], tenant=list("aaabbb"))
+    run = simulate(work, replace(ONE_SLOT, order=Fair()), Mixed(), ONE_SECOND)
+    assert spread(run, 0, {}, 1, 2) == (6, 2 * (2 + 2))
+
+
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.kind)
 def test_a_tenant_who_was_away_has_saved_nothing(policy: Policy) -> None:
     for seed in range(6):
