@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from experiments.axis import Axis, axis_of
 from experiments.compare import number
-from experiments.facts import Known, Points, ends, mean, milliseconds, seconds
+from experiments.facts import Known, Points, known, mean, milliseconds, seconds
 from experiments.spec import Spec
 from experiments.spec_memory import SwapSpace
 from experiments.spec_server import AnyScheduler
@@ -80,15 +80,27 @@ def swapping(spec: Spec, points: Points, facts: Known) -> str:
     cells = rows[0][1] if axis.setting == "bytes_per_s" else rows[-1][1]
     moved, waited = (mean(cells[name], m) for m in ("swapped_blocks", "swap_wait_s"))
     lost = mean(cells[again], "recomputed_tokens")
+    if not moved or not lost:
+        return ""
+    alike = all(
+        mean(each[name], "swapped_blocks") == moved
+        and mean(each[again], "recomputed_tokens") == lost
+        for each in points.values()
+    )
     work = (
-        f"{again} computes {number(lost)} tokens again whatever the speed of the link, {name} "
-        f"moves {number(moved)} blocks instead, which takes {seconds(waited)} at the slowest and "
-        "less in proportion"
+        f"{again} computes {number(lost)} tokens again"
+        f"{' whatever the speed of the link' if alike else ''}, {name} "
+        f"moves {number(moved)} blocks instead, which takes {seconds(waited)} at the slowest"
+        f"{' and less in proportion' if alike and not found[0][0].endswith(')') else ''}"
     )
     if not told:
-        first = rows[0][1]
-        ahead = max((again, name), key=lambda n: mean(first[n], "output_tokens_per_s"))
-        return f"{work}: {ahead} makes more tokens per second at every point."
+        rates = [known(each, "output_tokens_per_s") for each in points.values()]
+        if not all(rates):
+            return f"{work}."
+        for ahead, behind in ((again, name), (name, again)):
+            if all(rate[ahead] > rate[behind] for rate in rates):
+                return f"{work}: {ahead} makes more tokens per second than {behind} at every point."
+        return f"{work}."
     return f"{work}: they break even at {' and '.join(told)}."
 
 
@@ -121,20 +133,35 @@ def leaders(spec: Spec, points: Points, facts: Known) -> str:
     """Who makes most tokens per second, from where on."""
     axis = _axis(spec)
     rows = sorted(zip(axis.values, points.values(), strict=True), key=lambda row: row[0])
-    told: list[str] = []
-    before: str | None = None
+    parts: list[tuple[tuple[str, ...], list[float], list[dict[str, float]]]] = []
     for value, cells in rows:
-        rate = {name: mean(seeds, "output_tokens_per_s") for name, seeds in cells.items()}
-        most, least = ends(rate)
-        leader = most if rate[most] > 1.01 * rate[least] else ""
-        if leader != before:
-            lead = f"all make the same tokens per second within 1 % ({number(rate[most])})"
-            if leader:
-                lead = f"{leader} makes most tokens per second ({number(rate[most])}, "
-                lead += f"the least is {number(rate[least])})"
-            told.append(f"from {axis.shown(value)} on {lead}")
-        before = leader
+        rate = known(cells, "output_tokens_per_s")
+        if not rate:
+            return ""
+        top = max(rate.values())
+        first = tuple(sorted(name for name in rate if 1.01 * rate[name] >= top))
+        if not parts or parts[-1][0] != first:
+            parts.append((first, [], []))
+        parts[-1][1].append(value)
+        parts[-1][2].append(rate)
+    told = []
+    for first, values, rates in parts:
+        most = _range([max(rate.values()) for rate in rates])
+        if len(first) == len(spec.schedulers):
+            lead = f"all make the same tokens per second within 1 % ({most})"
+        else:
+            lead = f"{' and '.join(first)} make{'s' if len(first) == 1 else ''} most tokens per "
+            lead += f"second ({most}, the least is "
+            lead += f"{_range([min(rate.values()) for rate in rates])})"
+        where = "from" if len(values) > 1 else "at"
+        told.append(f"{where} {axis.shown(values[0])}{' on' if len(values) > 1 else ''} {lead}")
     return "; ".join(told) + "."
+
+
+def _range(values: list[float]) -> str:
+    """The least and the most of values, or the one that all are."""
+    low, high = number(min(values)), number(max(values))
+    return low if low == high else f"{low} to {high}"
 
 
 def _axis(spec: Spec) -> Axis:

@@ -105,6 +105,8 @@ def draw_lines(axes: Axes, panel: Panel, axis: Axis, figure: LinesFigure) -> Axe
         axes.set_xscale("log")
         axes.set_xticks(x, [f"{value:g}" for value in x])
         axes.minorticks_off()
+    elif (x == np.round(x)).all():
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if figure.log_y:
         axes.set_yscale("log")
     elif figure.from_zero:
@@ -170,7 +172,7 @@ def _short(value: float) -> str:
 
 def _timeline(figure: TimelineFigure, parts: Sequence[Lanes]) -> Sheet:
     rows = max(len(part.lanes) for part in parts)
-    until = figure.until_s or max(part.until for part in parts)
+    until = figure.until_s or max(_last_end(part) for part in parts)
     if figure.until_s is None:
         soon = [lane.deadline for part in parts for lane in part.lanes if lane.deadline is not None]
         until = 1.01 * max([until, *(when for when in soon if when < 1.5 * until)])
@@ -193,6 +195,13 @@ def _timeline(figure: TimelineFigure, parts: Sequence[Lanes]) -> Sheet:
             )
     sheet.legend(handles=handles, loc="outside lower center", ncols=len(handles))
     return sheet
+
+
+def _last_end(part: Lanes) -> float:
+    """When the last of the requests shown is over, or the run."""
+    over = [part.until if lane.left is None else lane.left for lane in part.lanes]
+    stays = [finish for lane in part.lanes for _, finish in lane.stays]
+    return max([*over, *stays], default=part.until)
 
 
 def draw_lanes(axes: Axes, part: Lanes) -> Axes:
@@ -261,8 +270,10 @@ def _waits(parts: Sequence[Waits]) -> Sheet:
         draw_waits(one, part)
     for one in axes[len(parts) :]:
         one.set_axis_off()
-    axes[0].set_ylim(0, 1.05 * max(float(part.wait.max(initial=0)) for part in parts) or 1)
-    axes[0].set_xlim(0, 1.02 * max(float(part.arrival.max(initial=0)) for part in parts) or 1)
+    tallest = max(float(part.wait.max(initial=0)) for part in parts) or 1.0
+    latest = max(float(part.arrival.max(initial=0)) for part in parts) or 1.0
+    axes[0].set_ylim(-0.03 * tallest, 1.05 * tallest)  # no dot of 0 lies half outside
+    axes[0].set_xlim(-0.03 * latest, 1.03 * latest)
     for place in range(0, len(parts), columns):
         axes[place].set_ylabel("wait for a slot, s")
     for one in axes[max(len(parts) - columns, 0) : len(parts)]:

@@ -10,6 +10,7 @@ from experiments.intervals import Estimate
 from experiments.table_rows import CLASSES, Seeds, classes, estimated, table_rows, unsure
 
 ABREAST = 3  # schedulers beside the first in one table
+NAMED = 3  # schedulers whose waits a sentence names one by one
 WORTH_TELLING = 0.01  # a difference below one in a hundred is none
 
 
@@ -92,19 +93,19 @@ def _cause(cells: Mapping[str, Seeds], kinds: Mapping[str, str]) -> str:
     empty = _mean(cells[static], "empty_slot_iterations")
     total = _mean(cells[static], "slot_iterations")
     tokens = _rate_ratio(cells, other, static)
+    makes = "" if math.isnan(tokens) or tokens < 1 else f"{tokens:.2f}×"
     average = "on average " if len(cells[static]) > 1 else ""
     if not total or not _mean(cells[other], "slot_iterations"):
         return f"{static if not total else other} ran no iteration: see the notes."
     width = (total - empty) / total_iterations(cells[static])
     if not held:
         alike = "held one request each" if width == 1 else "had answers of one length each"
-        return (
-            f"{static} held no slot for a finished request, as its batches {alike}; {other} makes "
-            f"{tokens:.2f}× its tokens per second."
-        )
+        why = f", as its batches {alike}" if width == 1 or _all_completed(cells[static]) else ""
+        more = f"; {other} makes {makes} its tokens per second" if makes else ""
+        return f"{static} held no slot for a request that had ended{why}{more}."
     sentence = (
-        f"{static} {average}held {number(held)} slot-iterations for finished requests "
-        f"({held / total:.1%} of all)"
+        f"{static} {average}held {number(held)} slot-iterations for requests that had "
+        f"ended ({held / total:.1%} of all)"
     )
     if empty:
         sentence += f" and left {number(empty)} empty"
@@ -115,18 +116,24 @@ def _cause(cells: Mapping[str, Seeds], kinds: Mapping[str, str]) -> str:
         )
     wanted = _mean(cells[static], "recoverable_slot_iterations")
     if not wanted:
-        return (
-            f"{sentence}; nobody waited for them, so {other} makes {tokens:.2f}× the tokens per "
-            f"second, but an answer leaves when it ends: "
-            f"{_seconds(cells[other], 'e2e_mean_s')} after its arrival on average, not "
-            f"{_seconds(cells[static], 'e2e_mean_s')}."
-        )
+        sentence += "; nobody waited for them"
+        sentence += f", and {other} makes {makes} the tokens per second" if makes else ""
+        early, late = (_known(cells[name], "e2e_mean_s") for name in (other, static))
+        if early is not None and late is not None and early < (1 - WORTH_TELLING) * late:
+            sentence += (
+                f"; an answer is there {number(early)} s after its arrival on average under "
+                f"{other}, {number(late)} s under {static}"
+            )
+        return f"{sentence}."
     refilled = _mean(cells[other], "idle_slot_iterations")
     theirs = _mean(cells[other], "slot_iterations")
+    sentence += f", while requests waited for {number(wanted)} of these slots"
+    if not makes:
+        return f"{sentence}."
     return (
-        f"{sentence}, while requests waited for {number(wanted)} of these slots; {other} refills a "
-        f"slot at the iteration after its request ends and left {number(refilled)} idle "
-        f"({refilled / theirs:.1%}), which makes {tokens:.2f}× the tokens per second."
+        f"{sentence}; {other} refills a slot when its request has ended and left "
+        f"{number(refilled)} idle ({refilled / theirs:.1%}), which makes {makes} the tokens per "
+        "second."
     )
 
 
@@ -139,25 +146,44 @@ def _stopped(seeds: Seeds, limit: str) -> float:
     return math.fsum(float(summary["stopped_by"][limit]) for summary in seeds) / len(seeds)
 
 
-def _seconds(seeds: Seeds, metric: str) -> str:
-    return f"{number(_mean(seeds, metric))} s"
+def _all_completed(seeds: Seeds) -> bool:
+    return all(summary["completed"] == summary["offered"] for summary in seeds)
 
 
 def _cause_of_latency(cells: Mapping[str, Seeds]) -> str:
-    stalls = {name: _mean(seeds, "itl_max_s") for name, seeds in cells.items()}
-    waits = {name: _mean(seeds, "queue_mean_s") for name, seeds in cells.items()}
-    longest = max(stalls, key=lambda name: stalls[name])
-    shortest = min(stalls, key=lambda name: stalls[name])
-    if longest == shortest:
-        return (
-            f"requests waited {number(waits[longest] * 1e3)} ms in the queue on average, and the "
-            f"longest gap between two tokens was {number(stalls[longest] * 1e3)} ms."
-        )
-    return (
-        f"the longest gap between two tokens is {number(stalls[longest] * 1e3)} ms under {longest} "
-        f"and {number(stalls[shortest] * 1e3)} ms under {shortest}; mean queue waits are "
-        f"{number(waits[longest] * 1e3)} and {number(waits[shortest] * 1e3)} ms."
-    )
+    """The longest stall and the mean waits; nothing of what some scheduler has no value of."""
+    stalls, waits = _all_known(cells, "itl_max_s"), _all_known(cells, "queue_mean_s")
+    told, at = [], list(waits)
+    if stalls:
+        longest = max(stalls, key=lambda name: stalls[name])
+        shortest = min(stalls, key=lambda name: stalls[name])
+        if number(stalls[longest] * 1e3) == number(stalls[shortest] * 1e3):
+            told.append(
+                f"the longest gap between two tokens is {number(stalls[longest] * 1e3)} ms under "
+                f"{'all schedulers' if len(cells) > 1 else longest}"
+            )
+        else:
+            told.append(
+                f"the longest gap between two tokens is {number(stalls[longest] * 1e3)} ms under "
+                f"{longest} and {number(stalls[shortest] * 1e3)} ms under {shortest}"
+            )
+            at = [longest, shortest]
+    if waits:
+        admitted = "" if _all_admitted(cells) else " of those admitted"
+        texts = {name: f"{number(waits[name] * 1e3)} ms" for name in waits}
+        alike = len(cells) > 1 and len(set(texts.values())) == 1
+        least, most = min(waits, key=lambda n: waits[n]), max(waits, key=lambda n: waits[n])
+        if len(at) > NAMED and not alike:
+            told.append(
+                f"mean queue waits{admitted} go from {texts[least]} under {least} to "
+                f"{texts[most]} under {most}"
+            )
+        elif alike:
+            told.append(f"the mean queue wait{admitted} is {texts[at[0]]} under all schedulers")
+        else:
+            each = [f"{texts[name]} under {name}" for name in at]
+            told.append(f"mean queue waits{admitted} are {_listed(each)}")
+    return "; ".join(told) + "." if told else ""
 
 
 def _memory(cells: Mapping[str, Seeds]) -> str:
@@ -194,7 +220,8 @@ def _classes(cells: Mapping[str, Seeds]) -> str:
                 for name, seeds in cells.items()
             }
             told.append(_spread(values, f"{what} of priority {label}", 1e3, " ms"))
-    if "tenant" in found:
+    # when all is served, the shares of service are those of the workload
+    if "tenant" in found and not all(_all_completed(seeds) for seeds in cells.values()):
         values = {name: estimated(seeds, "jain_service") for name, seeds in cells.items()}
         told.append(_spread(values, "Jain's index over the tenants' service", 1, ""))
     return _sentence("; ".join(part for part in told if part))
@@ -239,6 +266,28 @@ def _sentence(text: str) -> str:
 def _rate_ratio(cells: Mapping[str, Seeds], name: str, base: str) -> float:
     below = _mean(cells[base], "output_tokens_per_s")
     return _mean(cells[name], "output_tokens_per_s") / below if below else math.nan
+
+
+def _known(seeds: Seeds, metric: str) -> float | None:
+    """The mean over the seeds, if all of them have a value."""
+    value = estimated(seeds, metric)
+    return None if value is None else value.mean
+
+
+def _all_known(cells: Mapping[str, Seeds], metric: str) -> dict[str, float]:
+    """The means under the schedulers; empty if one of them has none."""
+    found = {name: _known(seeds, metric) for name, seeds in cells.items()}
+    there = {name: value for name, value in found.items() if value is not None}
+    return there if len(there) == len(found) else {}
+
+
+def _all_admitted(cells: Mapping[str, Seeds]) -> bool:
+    gone = ("waiting", "canceled", "timed_out", "rejected")
+    return not any(s[what] for seeds in cells.values() for s in seeds for what in gone)
+
+
+def _listed(texts: list[str]) -> str:
+    return " and ".join([", ".join(texts[:-1]), texts[-1]] if len(texts) > 1 else texts)
 
 
 def _mean(seeds: Seeds, metric: str) -> float:

@@ -115,9 +115,10 @@ def lanes_of(analysis: Analysis, scheduler: str, figure: TimelineFigure) -> Lane
     if due:
         title += f": {sum(lane.met for lane in due)} of {len(due)} deadlines met"
     else:
-        longest = float(analysis.durations_ns["itl_max_ns"].max(initial=0)) / 1e6
+        longest = float(analysis.durations_ns["itl_max_ns"].max(initial=NONE)) / 1e6
         wait = float(analysis.waited_ns.max(initial=0)) / 1e6
-        title += f": longest stall {longest:,.0f} ms, longest wait {wait:,.0f} ms"
+        stall = f"longest stall {longest:,.0f} ms, " if longest >= 0 else ""
+        title += f": {stall}longest wait {wait:,.0f} ms"
     return Lanes(title, tuple(lanes), float(end[-1]))
 
 

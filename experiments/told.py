@@ -38,8 +38,8 @@ def told(
     title += f": mean of {seeds} seeds ± 95 % interval" if seeds > 1 else ""
     backlog = spec.is_backlog()
     lines = [comparison(cells, title, backlog)]
-    if len(cells) > 1:
-        lines.append(cause(cells, kinds))
+    if len(cells) > 1 and (why := cause(cells, kinds)):
+        lines.append(why)
     if window is not None:
         missing += [
             f"{name}: the window {window[0]}:{window[1]} lies beyond its last iteration; no picture"

@@ -75,6 +75,10 @@ class Paged:
         """Blocks that a prefilling request lacks to hold *tokens* entries."""
         return -(-tokens // self.block_size) - request.blocks
 
+    def untake(self, blocks: int) -> None:
+        """*blocks* that this decision took, and that hold nothing yet, are free again."""
+        self.free += blocks
+
     def scheduled(self, request: Request, entries: int) -> None:
         """The first *entries* tokens of a prompt are, or are being, computed."""
 

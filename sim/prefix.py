@@ -162,6 +162,11 @@ class PrefixCached(Paged):
         self.scheduled(request, tokens)
         return True
 
+    def untake(self, blocks: int) -> None:
+        self._settle()
+        self._unknown += blocks
+        self.free += blocks
+
     def scheduled(self, request: Request, entries: int) -> None:
         shared = request.shared
         until = min(entries // self.block_size, self.sharable(request))

@@ -223,7 +223,7 @@ class KeyedQueue:
 
 
 class LanesQueue:
-    """Requests in lanes, each by key; the order ranks the lanes anew whenever it is asked.
+    """Requests in lanes, each by arrival; the order ranks the lanes anew whenever it is asked.
 
     A move costs O(log n) in the requests and O(lanes with somebody waiting). ``barred`` lanes are
     passed over until `unbar`.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal, get_args, get_origin, get_type_hints
+from functools import cache
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from sim.orders import Fcfs, Order
 
@@ -15,13 +16,21 @@ CHUNKED_BUDGET = 2048
 """Token budget of `chunked` when none is given (vLLM V1's online default)."""
 
 
+@cache
+def _choices(kind: type[Any]) -> dict[str, tuple[object, ...]]:
+    """What a field of *kind* may be, of those that are one of a few."""
+    hints = get_type_hints(kind)
+    return {name: get_args(hint) for name, hint in hints.items() if get_origin(hint) is Literal}
+
+
 def check_choices(settings: object) -> None:
     """Raise ValueError for a choice that is none of its field's: a misspelt one is no default."""
-    for name, hint in get_type_hints(type(settings)).items():
-        if get_origin(hint) is Literal and getattr(settings, name) not in get_args(hint):
+    kind: Any = type(settings)
+    for name, choices in _choices(kind).items():
+        if getattr(settings, name) not in choices:
             raise ValueError(
                 f"{name} is {getattr(settings, name)!r}; it must be one of "
-                f"{', '.join(map(repr, get_args(hint)))}"
+                f"{', '.join(map(repr, choices))}"
             )
 
 

@@ -118,7 +118,7 @@ class Edf(Order):
         tokens = 1
         if request.predicted_output_tokens is not None:
             tokens = max(request.predicted_output_tokens - life.promised, 1)
-        return now + ceil(self.token_ns * tokens) >= request.deadline_ns
+        return now + ceil(max(self.token_ns, 1) * tokens) > request.deadline_ns
 
 
 class Lottery(Order):

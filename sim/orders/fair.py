@@ -20,8 +20,9 @@ class Fair(Order):
 
     Service counts ``prompt_weight`` per prompt token, when a request is first admitted, and
     ``output_weight`` per output token, divided by the tenant's weight. Two tenants that both wait
-    all the time never differ by more than 2 max(prompt_weight x longest prompt, output_weight x M)
-    (theorem 4.4 there, for weights of 1), M = slots x longest answer: what a batch may still make.
+    all the time never differ by more than 2 (prompt_weight x longest prompt + output_weight x M),
+    M = slots x longest answer: what a batch may still make (theorem 4.4 there bounds the larger of
+    both parts, counting the memory's tokens as M). Weighted tenants: over the smaller weight.
     """
 
     kind = "fair"

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+from decimal import Decimal
+from fractions import Fraction
+from math import ceil
 from typing import TYPE_CHECKING
 
 from sim.orders.order import Order
@@ -84,7 +87,7 @@ class Edf(Order):
     """Earliest deadline first; requests without one come last.
 
     ``shed`` rejects those that wait and cannot make it: ``token_s`` seconds for every token still
-    predicted would end at the deadline or later.
+    predicted would end after the deadline (at it is in time, but not without a token to make).
     """
 
     kind = "edf"
@@ -96,6 +99,8 @@ class Edf(Order):
             raise ValueError(f"token_s is {token_s}; it must be at least 0")
         self.shed = shed
         self.token_s = token_s
+        # no token takes less than a nanosecond: at its deadline a waiting request is too late
+        self._token_ns = max(Fraction(Decimal(repr(float(token_s)))) * NS, Fraction(1))
 
     def key(self, request: Request, now_ns: int) -> int:
         return LAST if request.deadline_ns is None else request.deadline_ns
@@ -105,8 +110,7 @@ class Edf(Order):
             return None
         predicted = request.predicted_output_tokens
         left = 1 if predicted is None else max(predicted - request.generated, 1)
-        needed = self.token_s * 1e9 * left
-        return request.deadline_ns - (-int(-needed // 1))
+        return request.deadline_ns - ceil(self._token_ns * left) + 1
 
 
 class Random(Order):

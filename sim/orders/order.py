@@ -33,7 +33,7 @@ class Order:
     demotes: bool = False
     """Whether running requests become less urgent as they are served."""
     lanes: bool = False
-    """Whether requests queue in lanes (`lane`, `rank`), in each of them by key."""
+    """Whether requests queue in lanes (`lane`, `rank`), in each of them by arrival."""
     counts: bool = False
     """Whether it wants to hear of tokens (`started`, `stopped`, `postponed`)."""
     reserves: bool = False
@@ -70,6 +70,9 @@ class Order:
 
     def admitted(self, request: Request, waiting: set[Any]) -> None:
         """*request* is admitted, perhaps again; *waiting*: the lanes before that, its own too."""
+
+    def returned(self, request: Request) -> None:
+        """*request* takes a slot again without having waited in the queue: it was swapped in."""
 
     def emptied(self, lane: Any) -> None:
         """Nobody waits in *lane* any longer."""

@@ -88,6 +88,10 @@ class Priority(Order):
         if request.priority in self._held:
             self._held[request.priority] += 1
 
+    def returned(self, request: Request) -> None:
+        if request.priority in self._held:
+            self._held[request.priority] += 1
+
     def emptied(self, lane: Any) -> None:
         if lane in self._credit:
             self._credit[lane] = Fraction(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sim.decision import Decision
+from sim.request import State
 from sim.schedulers.iteration_level import IterationLevel
 
 
@@ -19,6 +20,11 @@ class PrefillFirstScheduler(IterationLevel):
             self.admit(decision, self.budget)
         if decision.chunks:  # a retained request that decodes on is no prompt
             decision.all_paused = True
+            for request in decision.admitted:
+                if request.resumes == State.DECODE:  # it decodes when the others do
+                    extra = request.blocks - self.pool.blocks_for(request.computed)
+                    self.pool.untake(extra)
+                    request.blocks -= extra
             return
         self.all_decode(decision)
         if out:

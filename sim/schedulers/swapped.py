@@ -76,6 +76,7 @@ class SwappedOut:
             pool.kept = scheduler.server.watermark_blocks
             request.blocks = blocks
             decision.resumed.append(request)
+            scheduler.order.returned(request)
             if request.resumes == State.PREFILL:
                 decision.chunks.append((request, tokens))
             budget -= tokens

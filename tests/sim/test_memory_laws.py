@@ -15,6 +15,7 @@ from sim_support import ONE_SECOND, Moved, iterations, moves, ns, seconds, trace
 
 from sim import (
     Analysis,
+    Fcfs,
     Mixed,
     PrefillFirst,
     Priority,
@@ -150,6 +151,7 @@ def swap_at_random(chance: random.Random) -> None:
     swapped = SwappedOut(server, batch, pool)
     room = swapped.free
     scheduler: Any = SimpleNamespace(
+        order=Fcfs(),
         server=server,
         total_left=0,
         prefill_turn=lambda: True,

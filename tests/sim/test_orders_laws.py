@@ -50,7 +50,7 @@ OURS: dict[str, Order] = {
 
 @pytest.mark.parametrize("name", OURS)
 def test_every_order_keeps_the_laws(name: str) -> None:
-    check_order(OURS[name], seeds=range(3))
+    check_order(OURS[name], seeds=(2, 3, 4))
 
 
 def test_workloads_are_the_same_every_time_and_say_everything_in_turn() -> None:
