@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from experiments.effect import without_effect
 from experiments.strips import window_of
 from sim import (
     Analysis,
@@ -103,6 +104,7 @@ def write_cell(
         "stopped_by": stopped_by(analysis),
         "rejected_by": _rejected_by(analysis),
         "groups": by_class,
+        "without_effect": without_effect(run),
         "requests_sha256": requests_hash(run),
         **cell.provenance,
     }

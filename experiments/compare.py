@@ -325,6 +325,8 @@ def notes(
         )
     for name, seeds in cells.items():
         offered = sum(int(summary["offered"]) for summary in seeds)
+        if all(summary.get("without_effect") for summary in seeds):
+            found.append(f"{name}: without effect: {seeds[0]['without_effect']}")
         if not offered:
             found.append(f"{name}: no request arrived by the horizon; raise horizon_s")
         for metric, what in (

@@ -260,3 +260,24 @@ def test_a_sweep_over_whole_numbers_has_whole_ticks() -> None:
     axis = Axis("server.slots", (1.0, 2.0, 3.0), "", 1.0)
     draw_lines(axes, panel, axis, LinesFigure(y=("output_tokens_per_s",)))
     assert all(tick == round(tick) for tick in axes.get_xticks())
+
+
+# ---------------------------------------------------------------- policies that cannot matter
+
+
+def test_an_order_without_what_it_sorts_by_is_told(tmp_path: Path) -> None:
+    said = text(
+        tmp_path,
+        [request(output=3, priority=1), request(output=3)],
+        {
+            "a": mixed("edf"),
+            "b": mixed({"kind": "priority", "quota": {7: 0.5}}),
+            "c": mixed("fair", decode_reserve=3),
+            "d": mixed("priority"),
+        },
+    )
+    notes = [line for line in said.splitlines() if "without effect" in line]
+    assert [line.split(": ")[1] for line in notes] == ["a", "b", "c"]
+    assert "no two requests differ in their deadline" in notes[0]
+    assert "quota: no request has priority 7" in notes[1]
+    assert "one tenant" in notes[2] and "the token budget is unlimited" in notes[2]
