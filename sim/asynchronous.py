@@ -40,6 +40,9 @@ class AsyncReplica(IterationReplica):
         self.changes = 0  # of who runs and who waits
         self.opened = Planned(0, NOTHING, 0)  # the first of the open segment
         self.last_end = 0
+        # by version: which decodes cross a block boundary in which of the next iterations
+        self.rings: dict[int, bytes] = {}
+        self.planned_version = -1
         now = before = 0
         while True:
             if self.next_arrival <= now or self.patience.next_ns <= now:
@@ -159,9 +162,12 @@ class AsyncReplica(IterationReplica):
         rows = planned.decodes + len(planned.chunks)
         if not rows:
             return
-        planned.step = self.curve.step_ns(
-            planned.decodes, planned.context, len(planned.chunks), tokens, past, squared
-        )
+        if planned.chunks:
+            planned.step = self.curve.step_ns(
+                planned.decodes, planned.context, len(planned.chunks), tokens, past, squared
+            )
+        else:
+            planned.step = self.curve.decode_ns(planned.decodes, planned.context)
         if self.host is not None:
             planned.host = self.host.ns(rows, planned.decodes + tokens, joined)
         planned.admitted = self.admitted
@@ -191,7 +197,10 @@ class AsyncReplica(IterationReplica):
                 self.calendar.remove(end, request)
                 batch.postpone(request)
                 self.calendar.add(end + 1, request)
-        planned.phases = self._phases()
+        planned.steps = batch.steps
+        if planned.version == self.planned_version:
+            self._keep_ring(planned)  # it may lengthen a segment
+        self.planned_version = planned.version
         if planned.decodes:
             for request in self.calendar.pop(batch.steps):
                 self._ends(planned, request)
@@ -212,12 +221,6 @@ class AsyncReplica(IterationReplica):
                 self.ending.add(request)
             else:
                 self.calendar.add(batch.steps + left, request)
-
-    def _phases(self) -> bytes:
-        batch = self.batch
-        if not self.pool.grows:
-            return b""
-        return PACK_PHASE(batch.steps % batch.block_size) + batch.ring.tobytes()
 
     def _told(self, request: Request) -> bool:
         """Whether the scheduler knows beforehand that *request* has had all its tokens."""
@@ -275,6 +278,7 @@ class AsyncReplica(IterationReplica):
             before,
             self._host_of(decodes),
         )
+        self._keep_ring(planned)
         self._extend(planned, now, now + duration, count, gap)
         self.iterations += count
         scheduler.since_prefill += count
@@ -289,13 +293,14 @@ class AsyncReplica(IterationReplica):
         # decided when the last of the run started
         upcoming.decided = now + duration - last[1]
         upcoming.decodes, upcoming.context = decodes, batch.context - decodes
-        upcoming.step = self.curve.step_ns(decodes, upcoming.context, 0, 0, 0, 0)
+        upcoming.step = self.curve.decode_ns(decodes, upcoming.context)
         upcoming.host = self._host_of(decodes)
         upcoming.admitted = self.admitted
         upcoming.blocks = pool.total - pool.free
         upcoming.others = len(batch.running) - decodes
         upcoming.version = self.changes
-        upcoming.phases = self._phases()
+        upcoming.steps = batch.steps
+        self.planned_version = upcoming.version
         for request in self.calendar.pop(batch.steps):
             self._ends(upcoming, request)
         self.pending = upcoming
@@ -408,9 +413,17 @@ class AsyncReplica(IterationReplica):
         planned, growth = self.opened, -1
         if self.count > 1 and self.pool.grows:
             growth = len(self.record.growths) // (2 * self.batch.block_size + 2)
-            self.record.growths += planned.phases
+            size = self.batch.block_size
+            self.record.growths += PACK_PHASE(planned.steps % size) + self.rings[planned.version]
         self._segment(planned, self.start, self.last_end, self.first, self.count, growth, self.gap)
+        for version in [v for v in self.rings if v < planned.version]:
+            del self.rings[version]
         self.count = 0
+
+    def _keep_ring(self, planned: Planned) -> None:
+        """Remember the ring of *planned*, before anybody is parked."""
+        if self.pool.grows and planned.version not in self.rings:
+            self.rings[planned.version] = self.batch.ring.tobytes()
 
     def _extend(self, planned: Planned, now: int, end: int, count: int, gap: int) -> None:
         """Record *count* iterations like *planned*, continuing the open segment if they do."""

@@ -23,8 +23,8 @@ class Planned:
         "moves",
         "others",
         "paused",
-        "phases",
         "room",
+        "steps",
         "step",
         "stranded",
         "version",
@@ -43,7 +43,7 @@ class Planned:
         self.admitted = self.blocks = self.others = self.stranded = 0
         self.step = self.host = self.version = 0
         self.moves = bytearray()
-        self.phases = b""  # which decodes cross a block boundary in which of the next iterations
+        self.steps = 0  # the counter of decode iterations when it will have been done
 
     @property
     def bare(self) -> bool:

@@ -181,8 +181,9 @@ def test_the_earliest_deadline_goes_first_and_who_has_none_last() -> None:
 
 
 def test_the_hopeless_are_shed() -> None:
-    # A predicted token takes a second. The second could end at 3 + 3 = 6, its deadline, at best;
-    # the third needs one token by all that is known.
+    # A predicted token takes a second. At 3 the second could still end at its deadline, 6; at the
+    # boundary at 4, when the slot is free, it could not. The third needs one token by all that is
+    # known.
     requests = [
         request(0, 1, 4),
         request(1, 1, 3, deadline_s=6, predicted_output_tokens=3),
@@ -192,7 +193,7 @@ def test_the_hopeless_are_shed() -> None:
     result = simulate(config, requests, constant(1))
     assert result.state == ["completed", "rejected", "completed"]
     assert result.reason == [None, "hopeless", None]
-    assert (1, ns(3), 3, "waiting", "rejected") in result.moves
+    assert (1, ns(4), 4, "waiting", "rejected") in result.moves
     assert finishes(result) == [4, None, 5]
 
 
