@@ -24,8 +24,8 @@ class Planned:
         "others",
         "paused",
         "room",
-        "steps",
         "step",
+        "steps",
         "stranded",
         "version",
     )
