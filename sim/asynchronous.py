@@ -1,7 +1,8 @@
 """Asynchronous scheduling: an iteration is decided when the one before it starts, as vLLM does.
 
 The batch is kept as if everything decided had been done; what has really been made is recorded at
-the end of each iteration. At most one iteration is decided ahead.
+the end of each iteration. At most one iteration is decided ahead. Nobody is displaced, swapped out
+or rejected here (`sim.settings.Server` refuses it): preempted requests are recomputed.
 """
 
 from __future__ import annotations
@@ -98,39 +99,25 @@ class AsyncReplica(IterationReplica):
         kept, self.record.moves = self.record.moves, bytearray()
         need = batch.crossing()
         decision = None
+        self.moved_from = {}
         limit, room = NOTHING if batch.free_slots else SLOTS, 0
         if (
             batch.prefills
             or need + scheduler.spare > pool.free
             or (batch.free_slots and (waiting or self.queue.endless))
-            or (scheduler.displaces and waiting)
         ):
-            gone = len(self.record.moves)
-            self.moved_from = {}
-            if scheduler.displaces and waiting:
-                self.displace(now)
             decision = scheduler.decide(now)
             self.change(decision, now)
-            self.changes += bool(
-                decision.chunks
-                or decision.preempted
-                or decision.admitted
-                or decision.resumed
-                or scheduler.dropped
-            )
-            scheduler.dropped = False
+            self.changes += bool(decision.chunks or decision.preempted)
             limit, room = int(decision.limit), decision.room
-            preempted = bool(decision.preempted) or len(self.record.moves) > gone
         else:
             pool.free -= need
-            preempted = False
-            self.moved_from = {}
         moves, self.record.moves = self.record.moves, kept
         planned = Planned(now, limit, room)
         self._compose(planned, decision)
         if not planned.decodes and not planned.chunks:
             self.record.moves += moves
-            if not preempted and not self.ahead:
+            if not self.ahead and not (decision and decision.preempted):
                 raise InvariantError(f"at {now} ns nobody can run, although somebody waits")
             return None
         planned.moves = moves
@@ -142,7 +129,7 @@ class AsyncReplica(IterationReplica):
         planned.decodes, planned.context = batch.decodes, batch.context
         joined = 0
         if decision is not None:
-            joined = len(decision.admitted) + len(decision.resumed)
+            joined = len(decision.admitted)
             if decision.all_paused:
                 planned.decodes = planned.context = 0
                 planned.everybody = not batch.decodes
@@ -248,7 +235,6 @@ class AsyncReplica(IterationReplica):
             or batch.parked
             or self.ending
             or (free_slots and (waiting or self.queue.endless))
-            or (scheduler.displaces and waiting)
             or planned.version != self.changes
         ):
             return None
@@ -259,11 +245,11 @@ class AsyncReplica(IterationReplica):
             return None  # it waits for the host, those behind it will not
         count = self.calendar.values[0] - batch.steps
         if pool.grows:
-            count = self._enough_blocks(count)
+            count = min(count, batch.lasting(pool.free - scheduler.spare, batch.steps))
         if count < 2:
             return None
         until = NEVER
-        if self.reactive or free_slots or scheduler.displaces or not self.patient or self.counts:
+        if self.reactive or free_slots or not self.patient or self.counts:
             until = self.next_arrival - now
         until = min(until, self.patience.next_ns - now)
         decodes, context = planned.decodes, planned.context
@@ -282,11 +268,8 @@ class AsyncReplica(IterationReplica):
         self._extend(planned, now, now + duration, count, gap)
         self.iterations += count
         scheduler.since_prefill += count
-        size = batch.block_size
         if pool.grows:
-            for at in range(min(count, size)):
-                turns = (count - 1 - at) // size + 1
-                pool.free -= turns * batch.ring[(batch.steps + at) % size]
+            pool.free -= batch.growth(batch.steps, count)
         batch.steps += count
         batch.context += decodes * count
         upcoming = Planned(now, limit, 0)
@@ -308,19 +291,6 @@ class AsyncReplica(IterationReplica):
 
     def _host_of(self, decodes: int) -> int:
         return 0 if self.host is None else self.host.ns(decodes, decodes, 0)
-
-    def _enough_blocks(self, count: int) -> int:
-        """How many of the next *count* decisions find blocks for everybody."""
-        batch = self.batch
-        free = self.pool.free - self.scheduler.spare
-        size = batch.block_size
-        if batch.decodes * (1 + count // size) <= free:
-            return count
-        for at in range(count):
-            free -= batch.ring[(batch.steps + at) % size]
-            if free < 0:
-                return at
-        return count
 
     # -- what has been made --------------------------------------------------------------------
 
@@ -370,17 +340,11 @@ class AsyncReplica(IterationReplica):
             state = PREEMPTED
             if prompted:
                 self.move(request, now, PREEMPTED, PREEMPTED, PROMPT_DONE)
-            self._unqueue(request)
+            self.queue.remove(request)
             self.admitted += 1
         request.known = request.prompt_tokens + self.outputs[request.index]
         request.computed = request.known - 1
         self.deliver(request, now, state, LENGTH)
-
-    def _unqueue(self, request: Request) -> None:
-        self.queue.remove(request)
-        if request in self.scheduler.retained:
-            del self.scheduler.retained[request]
-            self.pool.release(request)
 
     def _miss(self, request: Request) -> None:
         """*request* leaves its slot: if it is in the planned iteration, its row is for nothing."""
@@ -491,15 +455,11 @@ class AsyncReplica(IterationReplica):
     def change(self, decision: Decision, now: int) -> None:
         for request in decision.admitted:
             self.moved_from[request] = PREEMPTED if request.preemptions else WAITING
-        for request in decision.resumed:
-            self.moved_from[request] = PREEMPTED
         super().change(decision, now)
 
     def _preempt(self, request: Request, decision: Decision, now: int, reason: int) -> None:
         self.moved_from.setdefault(request, self.phase(request))
         super()._preempt(request, decision, now, reason)
-        if self.server.preemption == "reject":
-            request.slot = -1  # its token in flight is for nobody
 
     def forget_end(self, request: Request) -> None:
         if request not in self.ending and request not in self.batch.parked:

@@ -7,9 +7,8 @@ from numpy.typing import NDArray
 
 from sim.analysis import Analysis
 from sim.engine import InvariantError
-from sim.moves import RUNNING
 from sim.outcomes import ENDS, NONE
-from sim.request import MOVES, Reason, State
+from sim.request import MOVES, RUNNING, Reason, State
 from sim.settings import UNLIMITED, Static
 from sim.timeline import Piece
 

@@ -74,6 +74,26 @@ class Batch:
         """Blocks that the coming iteration takes if every decode is in it."""
         return self.ring[self.steps % self.block_size]
 
+    def growth(self, first: int, count: int) -> int:
+        """Blocks that the decodes take in *count* iterations, from counter value *first* on."""
+        size, ring = self.block_size, self.ring
+        turns, rest = divmod(count, size)
+        at = first % size
+        taken = turns * self.decodes + sum(ring[at : at + rest])
+        return taken + sum(ring[: at + rest - size]) if at + rest > size else taken
+
+    def lasting(self, blocks: int, first: int) -> int:
+        """How many iterations, from counter value *first* on, find their blocks among *blocks*."""
+        if blocks < 0:
+            return 0
+        size, ring = self.block_size, self.ring
+        turns, left = divmod(blocks, self.decodes)
+        at = first
+        while left >= ring[at % size]:
+            left -= ring[at % size]
+            at += 1
+        return turns * size + at - first
+
     def join(self, request: Request) -> None:
         """Take the lowest free slot and start on the prompt."""
         request.slot = heappop(self.free_slots)

@@ -20,7 +20,7 @@ from sim.log import PACK_MOVE, Log, Recorder, finished
 from sim.orders import Order
 from sim.patience import Patience
 from sim.queue import Queue, queue_for
-from sim.request import Reason, Request, State
+from sim.request import GIVEN_UP, RUNNING, Reason, Request, State
 from sim.settings import Policy, Server, Static
 from sim.source import Source, TraceSource
 from sim.steptime import StepTime
@@ -35,16 +35,6 @@ Progress = Callable[[int, int], None]
 
 NEW, WAITING, PREFILL, DECODE = State.NEW, State.WAITING, State.PREFILL, State.DECODE
 PREEMPTED, COMPLETED, REJECTED = State.PREEMPTED, State.COMPLETED, State.REJECTED
-RUNNING = (PREFILL, DECODE)
-
-
-_ENDS = {
-    Reason.CANCELED: State.CANCELED,
-    Reason.TTFT_TIMEOUT: State.TIMED_OUT,
-    Reason.TIMEOUT: State.TIMED_OUT,
-    Reason.HOPELESS: REJECTED,
-    Reason.KV_EXHAUSTED: REJECTED,
-}
 
 
 def _first_reason(request: Request, now: int) -> Reason:
@@ -203,7 +193,7 @@ class Replica:
 
     def gave_up(self, request: Request, now: int, state: int, reason: Reason) -> None:
         """Record that *request*, in *state*, ended unfinished, and tell its client."""
-        to = _ENDS[reason]
+        to = GIVEN_UP.get(reason, REJECTED)  # who is hopeless is rejected
         self.move(request, now, state, to, reason)
         self.source.gave_up(request.index, now, to == State.TIMED_OUT)
         self.look()
@@ -263,12 +253,14 @@ class Replica:
                 )
             self.source.delivered(request.index, at)
 
-    def move(self, request: Request, now: int, state: int, to: int, reason: int) -> None:
-        """Record that *request* moved from *state* to *to*."""
+    def move(
+        self, request: Request, now: int, state: int, to: int, reason: int, ahead: int = 0
+    ) -> None:
+        """Record that *request* moved from *state* to *to*, *ahead* iterations from the last."""
         self.record.moves += PACK_MOVE(
             request.index,
             now,
-            self.iterations,
+            self.iterations + ahead,
             request.known,
             request.slot if state in RUNNING or to in RUNNING else 0,
             request.computed,

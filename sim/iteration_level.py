@@ -142,7 +142,7 @@ class IterationReplica(SlotReplica):
                 # the decisions of iterations until one ends or blocks may lack are known
                 count = ends[0] - batch.steps
                 if grows and decodes * (1 + (count - 1) // block_size) > pool.free - spare:
-                    count = self.until_shortage(count, decodes)
+                    count = self.until_shortage(count)
             gap = 0
             if self.timed:
                 gap, count = self.wait(decision, decodes, count, now)
@@ -182,8 +182,8 @@ class IterationReplica(SlotReplica):
             self.iterations += count
             scheduler.since_prefill += count
             yield timeout(duration)
-            if count > 1:
-                self.take_blocks(count)
+            if count > 1 and grows:  # those of the first were taken with its decision
+                pool.free -= batch.growth(batch.steps + 1, count - 1)
             batch.steps += count
             batch.context = context + decodes * count
             now = end
@@ -214,22 +214,27 @@ class IterationReplica(SlotReplica):
 
     # -- what an iteration waits for -----------------------------------------------------------
 
+    def _loads(self, decision: Decision | None, rows: int, tokens: int) -> tuple[int, int]:
+        """(ns of the host, blocks to be swapped) for an iteration of so many rows and tokens."""
+        moved, joined = self.moving, 0
+        self.moving = 0
+        if decision is not None:
+            moved += decision.swapped
+            joined = len(decision.admitted) + len(decision.resumed)
+        return 0 if self.host is None else self.host.ns(rows, tokens, joined), moved
+
     def wait(
         self, decision: Decision | None, decodes: int, count: int, now: int
     ) -> tuple[int, int]:
         """What the device waits for before an iteration of decodes alone: (ns, how many of
         *count* iterations wait for as long).
         """
-        moved = self.moving + (decision.swapped if decision is not None else 0)
-        self.moving = 0
-        joined = 0 if decision is None else len(decision.admitted) + len(decision.resumed)
-        host = 0 if self.host is None else self.host.ns(decodes, decodes, joined)
+        host, moved = self._loads(decision, decodes, decodes)
         gap = host
-        if joined:
+        if decision is not None and (decision.admitted or decision.resumed):
             count = 1  # they were preempted at once, but made the host work
         if moved:
-            step = self.curve.decode_ns(decodes, self.batch.context)
-            gap += self._moving_ns(moved, step)
+            gap += self._moving_ns(moved, self.curve.decode_ns(decodes, self.batch.context))
             count = 1
         if self.count and (moved or self.gap != gap):
             self.flush(now)
@@ -238,13 +243,8 @@ class IterationReplica(SlotReplica):
 
     def _gap(self, decision: Decision, decodes: int, tokens: int, step: int) -> int:
         """What the device waits for before an iteration with prompts, pauses or returns."""
-        self.moved = self.moving + decision.swapped
-        self.moving = 0
-        self.host_ns = 0
-        if self.host is not None:
-            joined = len(decision.admitted) + len(decision.resumed)
-            rows = decodes + len(decision.chunks)
-            self.host_ns = self.host.ns(rows, decodes + tokens, joined)
+        rows = decodes + len(decision.chunks)
+        self.host_ns, self.moved = self._loads(decision, rows, decodes + tokens)
         self.gap = self.host_ns + (self._moving_ns(self.moved, step) if self.moved else 0)
         return self.gap
 
@@ -257,38 +257,14 @@ class IterationReplica(SlotReplica):
 
     # -- runs in which nothing changes ---------------------------------------------------------
 
-    def until_shortage(self, count: int, decodes: int) -> int:
+    def until_shortage(self, count: int) -> int:
         """At most *count* iterations, the first with its blocks taken, before blocks may lack."""
         batch = self.batch
-        left = self.pool.free - self.scheduler.spare
-        if left < 0:
-            return 1
-        size = batch.block_size
-        turns, left = divmod(left, decodes)
-        enough = 1 + turns * size
-        at = batch.steps + 1
-        while left >= batch.ring[at % size]:
-            left -= batch.ring[at % size]
-            at += 1
-            enough += 1
-        return min(count, enough)
+        return min(count, 1 + batch.lasting(self.pool.free - self.scheduler.spare, batch.steps + 1))
 
     def looks_past(self, waiting: int) -> bool:
         """Whether an arrival behind *waiting* others, who do not fit, would be looked at."""
         return not self.strict and waiting <= self.depth
-
-    def take_blocks(self, count: int) -> None:
-        """Blocks that the decodes took in a run after its first iteration."""
-        batch, pool = self.batch, self.pool
-        if pool.grows:
-            size = batch.block_size
-            turns, rest = divmod(count - 1, size)
-            at = (batch.steps + 1) % size
-            ring = batch.ring
-            taken = turns * batch.decodes + sum(ring[at : at + rest])
-            if at + rest > size:
-                taken += sum(ring[: at + rest - size])
-            pool.free -= taken
 
     # -- the record ----------------------------------------------------------------------------
 

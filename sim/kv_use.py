@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from sim.engine import Run
 from sim.kv import Contiguous, pool_for
-from sim.moves import RUNNING, Moves
-from sim.request import Reason, Request, State
+from sim.moves import Moves
+from sim.request import RUNNING, Reason, Request, State
 from sim.rows import Rows
 from sim.timeline import Timeline
 

@@ -10,12 +10,10 @@ from numpy.typing import NDArray
 
 from sim.engine import Run
 from sim.log import precedes
-from sim.request import Reason, State
+from sim.request import QUEUED, RUNNING, Reason, State
 from sim.timeline import Timeline
 
 Ints = NDArray[np.int64]
-QUEUED = (int(State.WAITING), int(State.PREEMPTED))
-RUNNING = (int(State.PREFILL), int(State.DECODE))
 
 
 class Cell(IntEnum):

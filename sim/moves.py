@@ -8,13 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.log import precedes
-from sim.request import Reason, State
+from sim.request import QUEUED, RUNNING, Reason, State
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 STATES = 16
-RUNNING = (int(State.PREFILL), int(State.DECODE))
-JOINS = [s * STATES + t for s in (State.WAITING, State.PREEMPTED) for t in RUNNING]
+JOINS = [s * STATES + t for s in QUEUED for t in RUNNING]
 LEAVES = [s * STATES + t for s in RUNNING for t in State if t not in RUNNING]
 PROMPTED = State.PREFILL * STATES + State.COMPLETED
 

@@ -54,30 +54,33 @@ _BEGINNINGS = {
     Reason.EXCEEDS_TOKEN_BUDGET: State.REJECTED,
     Reason.EXCEEDS_CONTEXT: State.REJECTED,
 }
-_GIVEN_UP = {
+GIVEN_UP = {
     Reason.CANCELED: State.CANCELED,
     Reason.TTFT_TIMEOUT: State.TIMED_OUT,
     Reason.TIMEOUT: State.TIMED_OUT,
 }
-_QUEUED = (State.WAITING, State.PREEMPTED)
-_RUNNING = (State.PREFILL, State.DECODE)
+"""How a request ends when its client gives it up."""
+QUEUED = (State.WAITING, State.PREEMPTED)
+"""States of those who wait."""
+RUNNING = (State.PREFILL, State.DECODE)
+"""States of those who hold a slot."""
 
 MOVES: frozenset[tuple[State, Reason, State]] = frozenset(
     [
         *((State.NEW, why, to) for why, to in _BEGINNINGS.items()),
         (State.WAITING, Reason.ADMITTED, State.PREFILL),
         (State.PREEMPTED, Reason.READMITTED, State.PREFILL),
-        *((State.PREEMPTED, Reason.SWAPPED_IN, to) for to in _RUNNING),
-        *((State.PREEMPTED, Reason.RESUMED, to) for to in _RUNNING),
+        *((State.PREEMPTED, Reason.SWAPPED_IN, to) for to in RUNNING),
+        *((State.PREEMPTED, Reason.RESUMED, to) for to in RUNNING),
         (State.PREFILL, Reason.PROMPT_DONE, State.DECODE),
         (State.PREFILL, Reason.LENGTH, State.COMPLETED),
         (State.DECODE, Reason.LENGTH, State.COMPLETED),
         (State.DECODE, Reason.BATCH_ENDED, State.COMPLETED),
-        *((state, Reason.KV_EXHAUSTED, State.PREEMPTED) for state in _RUNNING),
-        *((state, Reason.KV_EXHAUSTED, State.REJECTED) for state in _RUNNING),
-        *((state, Reason.DISPLACED, State.PREEMPTED) for state in _RUNNING),
-        *((state, Reason.HOPELESS, State.REJECTED) for state in _QUEUED),
-        *((s, why, to) for s in (*_QUEUED, *_RUNNING) for why, to in _GIVEN_UP.items()),
+        *((state, Reason.KV_EXHAUSTED, State.PREEMPTED) for state in RUNNING),
+        *((state, Reason.KV_EXHAUSTED, State.REJECTED) for state in RUNNING),
+        *((state, Reason.DISPLACED, State.PREEMPTED) for state in RUNNING),
+        *((state, Reason.HOPELESS, State.REJECTED) for state in QUEUED),
+        *((s, why, to) for s in (*QUEUED, *RUNNING) for why, to in GIVEN_UP.items()),
         # asynchronous scheduling: a token in flight when its request was preempted
         (State.PREEMPTED, Reason.PROMPT_DONE, State.PREEMPTED),
         (State.PREEMPTED, Reason.LENGTH, State.COMPLETED),

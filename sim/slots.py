@@ -124,18 +124,8 @@ class SlotReplica(Replica):
             batch.start_decoding(request)
             made = request.known - request.prompt_tokens
             self.calendar.add(batch.steps + self.outputs[request.index] - made, request)
-        self.record.moves += PACK_MOVE(
-            request.index,
-            now,
-            self.iterations + 1 + self.ahead,
-            request.known,
-            request.slot,
-            request.computed,
-            PREEMPTED,
-            state,
-            SWAPPED_IN if swapped else RESUMED,
-            0,
-        )
+        reason = SWAPPED_IN if swapped else RESUMED
+        self.move(request, now, PREEMPTED, state, reason, 1 + self.ahead)
         self.admitted += 1
         if not self.patient:
             self.patience.runs(request)
@@ -149,18 +139,8 @@ class SlotReplica(Replica):
             self.forget_end(request)
         batch.leave(request)
         ends = reason == KV_EXHAUSTED and self.server.preemption == "reject"
-        self.record.moves += PACK_MOVE(
-            request.index,
-            now,
-            self.iterations + 1 + self.ahead,
-            request.known,
-            request.slot,
-            request.computed,
-            state,
-            REJECTED if ends else PREEMPTED,
-            reason,
-            0,
-        )
+        to = REJECTED if ends else PREEMPTED
+        self.move(request, now, state, to, reason, 1 + self.ahead)
         self.admitted -= not ends
         request.preemptions += 1
         if ends:
