@@ -73,11 +73,12 @@ class ChunkedScheduler(IterationLevel):
         needed = tokens if self.next_chunk else request.known
         return tokens if self.pool.admit(request, tokens, needed) else 0
 
-    def asks(self, decision: Decision, request: Request, budget: int) -> tuple[int, int]:
+    def asks(self, decision: Decision, request: Request, budget: int) -> tuple[int, int, int]:
         cached = self.pool.cached(request)
         tokens = max(self.chunk(request, budget, self._others(decision), cached), 0)
         tokens = self._cut(decision, tokens, cached)
-        return tokens, cached + tokens if self.next_chunk else request.known
+        upto = cached + tokens
+        return tokens, upto, upto if self.next_chunk else request.known
 
     def chunk_of(self, decision: Decision, request: Request, budget: int) -> int:
         tokens = max(self.chunk(request, budget, self._others(decision), request.computed), 0)

@@ -134,13 +134,13 @@ class IterationLevel(ABC):
             return 0 if decision.chunks else tokens
         return 0
 
-    def asks(self, decision: Decision, request: Request, budget: int) -> tuple[int, int]:
-        """(tokens that a waiting *request* would compute, entries that need room); 0 tokens: it
-        does not fit the budget.
+    def asks(self, decision: Decision, request: Request, budget: int) -> tuple[int, int, int]:
+        """(tokens that a waiting *request* would compute, entries that it would then have, entries
+        that need room); 0 tokens: it does not fit the budget.
         """
-        known = request.known
-        tokens = self.whole(decision, known - self.pool.cached(request), budget)
-        return tokens, known
+        cached = self.pool.cached(request)
+        tokens = self.whole(decision, request.known - cached, budget)
+        return tokens, cached + tokens, request.known
 
     # -- admission -----------------------------------------------------------------------------
 
@@ -256,13 +256,12 @@ class IterationLevel(ABC):
         """`place` with every option in force."""
         if request.resumes:
             return self._resume(decision, request, budget)
-        tokens, needed = self.asks(decision, request, self._allowed(request, budget))
-        if not tokens or self._too_many_partial(decision, request, tokens):
+        tokens, upto, needed = self.asks(decision, request, self._allowed(request, budget))
+        if not tokens or self._too_many_partial(decision, request, upto):
             return 0
         pool = self.pool
         if self.retained and not pool.fits(request, needed):
             self._drop_retained(request, needed)
-        upto = pool.cached(request) + tokens
         if not pool.admit(request, upto, needed):
             return 0
         pool.kept = self.server.watermark_blocks
@@ -278,8 +277,8 @@ class IterationLevel(ABC):
             return bool(self._resumption(decision, request, budget)[0])
         if self.needs_whole and not self.retained and not self.pool.may_fit(request):
             return False
-        tokens, needed = self.asks(decision, request, self._allowed(request, budget))
-        if not tokens or self._too_many_partial(decision, request, tokens):
+        tokens, upto, needed = self.asks(decision, request, self._allowed(request, budget))
+        if not tokens or self._too_many_partial(decision, request, upto):
             return False
         if self.pool.fits(request, needed):
             return True
@@ -313,13 +312,10 @@ class IterationLevel(ABC):
             oldest = max(oldest, passed.passed)
         return self.skip_age is not None and oldest >= self.skip_age
 
-    def _too_many_partial(self, decision: Decision, request: Request, tokens: int) -> bool:
-        """Whether the prompt of *request* would be one unfinished too many."""
+    def _too_many_partial(self, decision: Decision, request: Request, upto: int) -> bool:
+        """Whether the prompt of *request*, of which *upto* were done, would be one too many."""
         most = self.most_partial
-        if most is None:
-            return False
-        cached = self.pool.cached(request) if not request.resumes else request.computed
-        if cached + tokens >= request.known:
+        if most is None or upto >= request.known:
             return False
         given = dict(decision.chunks)
         gone = set(decision.preempted)
@@ -355,8 +351,8 @@ class IterationLevel(ABC):
             return Limit.KV if self.swapped.tokens(self, decision, head, budget) else Limit.TOKENS
         if head.resumes:
             return Limit.KV if self._resumption(decision, head, budget)[1] else Limit.TOKENS
-        tokens, _ = self.asks(decision, head, self._allowed(head, budget))
-        if not tokens or self._too_many_partial(decision, head, tokens):
+        tokens, upto, _ = self.asks(decision, head, self._allowed(head, budget))
+        if not tokens or self._too_many_partial(decision, head, upto):
             return Limit.TOKENS
         return Limit.KV
 
@@ -410,7 +406,7 @@ class IterationLevel(ABC):
         tokens = 1
         if request.resumes == State.PREFILL:
             tokens = self.chunk_of(decision, request, budget)
-            if self._too_many_partial(decision, request, tokens):
+            if self._too_many_partial(decision, request, request.computed + tokens):
                 tokens = 0
         if tokens == 0:
             return 0, 0
