@@ -461,7 +461,7 @@ class IterationLevel(ABC):
         """The blocks that *request* kept are free: it will be recomputed."""
         self.retained.pop(request, None)
         self.dropped = True
-        self.pool.release(request)
+        self.pool.give_back(request, request.computed, request.blocks)
         request.highest = max(request.highest, request.computed)
         request.computed = 0
         request.resumes = 0

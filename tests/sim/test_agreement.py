@@ -16,6 +16,8 @@ from sim import Analysis, Run, State, audit, simulate, stopped_by, token_times
 GROUPS, SEEDS = 30, 20
 RARE = [1077, 1941, 3506, 7540]
 """Where the order of the pass, or a recompute larger than the budget behind the head, matters."""
+RARE_POLICIES = [394]
+"""Where a retained request whose blocks were dropped finds them in the prefix cache again."""
 LEVELS = [0.0, 0.1, 0.5, 0.9, 0.99, 1.0]
 
 
@@ -30,6 +32,11 @@ def test_both_simulators_agree_to_the_nanosecond(group: int) -> None:
 def test_both_simulators_agree_under_every_policy(topic: str | None, group: int) -> None:
     for seed in range(group * 15, (group + 1) * 15):
         check_seed(seed, policy_case(seed, topic))
+
+
+@pytest.mark.parametrize("seed", RARE_POLICIES)
+def test_both_simulators_agree_where_policies_rarely_meet(seed: int) -> None:
+    check_seed(seed, policy_case(seed))
 
 
 @pytest.mark.parametrize("seed", RARE)
