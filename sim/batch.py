@@ -121,11 +121,6 @@ class Batch:
         if self.order is not None:
             self.order.started(request, self.steps)
 
-    def resume(self, request: Request) -> None:
-        """Take the lowest free slot and decode on: the KV entries were kept."""
-        self.join(request)
-        self.start_decoding(request)
-
     def postpone(self, decode: Request) -> None:
         """The counter advanced without *decode*: it stands where it stood."""
         if self.grows:

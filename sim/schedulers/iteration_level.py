@@ -261,7 +261,7 @@ class IterationLevel(ABC):
             return 0
         pool = self.pool
         if self.retained and not pool.fits(request, needed):
-            self._drop_retained(request, needed)
+            self._free_by_dropping(request, pool.demand(request, needed))
         if not pool.admit(request, upto, needed):
             return 0
         pool.kept = self.server.watermark_blocks
@@ -453,9 +453,6 @@ class IterationLevel(ABC):
     def _droppable(self, request: Request, needed: int) -> bool:
         free = self.pool.free + sum(r.blocks for r in self._behind(request))
         return free >= self.pool.demand(request, needed) + self.pool.kept
-
-    def _drop_retained(self, request: Request, needed: int) -> None:
-        self._free_by_dropping(request, self.pool.demand(request, needed))
 
     def drop(self, request: Request) -> None:
         """The blocks that *request* kept are free: it will be recomputed."""
