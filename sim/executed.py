@@ -6,11 +6,15 @@ say how long an iteration takes, the `Executor` does it.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
+
 from sim.decision import Decision
 from sim.engine import InvariantError, Progress, Run
 from sim.executor import Executor, Measured, Work
 from sim.iteration_level import IterationReplica
-from sim.request import Reason, Request
+from sim.request import Reason, Request, State
 from sim.request_level import StaticReplica
 from sim.settings import Chunked, Mixed, Policy, PrefillFirst, Server, Static
 from sim.source import Source, TraceSource
@@ -109,7 +113,20 @@ class ExecutedIterations(IterationReplica):
             raise InvariantError(f"the engine holds {used} KV blocks, the pool says {taken}")
         self.measured.step = done.step_ns
         self.host_ns, self.moved = done.host_ns, moved
+        for request in done.ended:
+            self._stop(request)
         return done.host_ns + done.swap_ns
+
+    def _stop(self, request: Request) -> None:
+        """The iteration under way makes the last token of *request*, sooner than was allowed."""
+        batch = self.batch
+        if request in batch.prefills:
+            self.outputs[request.index] = request.known - request.prompt_tokens + 1
+            return
+        self.calendar.remove(self.end_of(request), request)
+        made = batch.past(request) + 1 - request.prompt_tokens
+        self.outputs[request.index] = made + 1
+        self.calendar.add(self.batch.steps + 1, request)
 
     def _decodes(self, paused: set[Request]) -> list[tuple[Request, int]]:
         batch = self.batch
@@ -119,6 +136,9 @@ class ExecutedIterations(IterationReplica):
             if request not in batch.prefills and request not in paused
         ]
 
+    def run(self) -> Run:
+        return _as_ended(super().run(), self.outputs)
+
     def _resume(self, request: Request, now: int) -> None:
         super()._resume(request, now)
         self.executor.swap_in(request)
@@ -127,8 +147,10 @@ class ExecutedIterations(IterationReplica):
         super()._preempt(request, decision, now, reason)
         if request.resumes:
             self.executor.swap_out(request, request.computed)
-        else:
+        elif reason == Reason.KV_EXHAUSTED and self.server.preemption == "reject":
             self.executor.left(request)
+        else:
+            self.executor.drop(request)
 
     def end(self, request: Request, now: int, state: int) -> None:
         self.executor.left(request)
@@ -161,10 +183,37 @@ class ExecutedStatic(StaticReplica):
 
     def prefill(self, members: list[Request], prompts: list[int]) -> tuple[int, int]:
         done = self.executor.launch(members, prompts[0] if self.policy.padding else None)
+        for request in done.ended:
+            self.outputs[request.index] = 1
         return done.step_ns, done.host_ns
 
     def decode(
         self, rows: list[int], context: int, count: int, until: int, left: int
     ) -> tuple[int, int, int]:
         done = self.executor.go_on(rows)
+        self._stop(done.ended)
         return 1, done.step_ns + done.host_ns, done.host_ns
+
+    def _stop(self, ended: tuple[Request, ...]) -> None:
+        """The iteration under way makes the last token of those, sooner than was allowed."""
+        batch = self.batch
+        assert batch is not None
+        for request in ended:
+            place = batch.members.index(request)
+            batch.outputs[place] = min(batch.outputs[place], batch.tokens + 1)
+            self.outputs[request.index] = batch.outputs[place]
+
+    def run(self) -> Run:
+        return _as_ended(super().run(), self.outputs)
+
+
+def _as_ended(run: Run, outputs: list[int]) -> Run:
+    """*run* with the outputs that were really made, where end-of-sequence tokens cut them short."""
+    trace, moves = run.requests, run.log.moves
+    complete = moves["request"][moves["to"] == int(State.COMPLETED)]
+    lengths = trace.output_tokens.copy()
+    lengths[complete] = np.array(outputs, dtype=np.int64)[complete]
+    if np.array_equal(lengths, trace.output_tokens):
+        return run
+    kept = {**trace.attributes, "max_tokens": trace.limits}
+    return replace(run, requests=replace(trace, output_tokens=lengths, attributes=kept))

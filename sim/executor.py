@@ -25,17 +25,19 @@ class Work:
 @dataclass(frozen=True, slots=True)
 class Done:
     """How long it took, in ns: ``step_ns`` of the device (> 0), ``host_ns`` that the device waited
-    for, ``swap_ns`` that it waited for blocks on their way.
+    for, ``swap_ns`` that it waited for blocks on their way. ``ended``: whose token just made was
+    its last although it was allowed more (an end-of-sequence token).
     """
 
     step_ns: int
     host_ns: int = 0
     swap_ns: int = 0
+    ended: tuple[Request, ...] = ()
 
 
 class Executor(Protocol):
-    """Computes what was decided and times it. It keeps KV entries for every request it has seen
-    until that request has `left`.
+    """Computes what was decided and times it. It keeps the KV entries of a request until they are
+    dropped, and its tokens until it has left.
     """
 
     def iterate(self, work: Work) -> Done:
@@ -51,7 +53,11 @@ class Executor(Protocol):
         ...
 
     def left(self, request: Request) -> None:
-        """The entries of *request* are needed no longer."""
+        """*request* is over: nothing of it is needed any longer."""
+        ...
+
+    def drop(self, request: Request) -> None:
+        """*request* gives its entries up and will compute them again; its tokens stay."""
         ...
 
     def swap_out(self, request: Request, entries: int) -> None:

@@ -181,13 +181,13 @@ class StaticReplica(Replica):
     def _batch(self, members: list[Request], now: int) -> Generator[simpy.Event, Any, bool]:
         """Run *members* from launch to end; False when the horizon came first."""
         padded, n = self.policy.padding, len(members)
-        outputs = [self.outputs[r.index] for r in members]
         longest = max(r.prompt_tokens for r in members)
         prompts = [longest if padded else r.prompt_tokens for r in members]
         step, host = self.prefill(members, prompts)
         duration = host + step
         if now + duration > self.horizon:
             return False
+        outputs = [self.outputs[r.index] for r in members]
         self.batch = batch = _Launched(members, outputs, self._blocks(members))
         self.pool.free -= batch.blocks
         self.running = batch.blocks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -84,6 +85,9 @@ class CurveExecutor:
         self.entries.pop(request, None)
         self.away.pop(request, None)
 
+    def drop(self, request: Request) -> None:
+        self.entries.pop(request, None)
+
     def swap_out(self, request: Request, entries: int) -> None:
         assert self.entries.pop(request) == entries
         self.away[request] = entries
@@ -143,6 +147,67 @@ def test_measured_host_work_and_durations_are_what_the_record_holds() -> None:
     assert piece.gap_ns.tolist() == [5] * 4
     assert piece.end_ns[-1] == 4 * MS + 10 + 20
     audit(analysis)
+
+
+class Stopping(CurveExecutor):
+    """Its model ends request i (from 0) with token number ``ends[i]``."""
+
+    def __init__(self, curve: StepTime, server: Server, ends: list[int]) -> None:
+        super().__init__(curve, server)
+        self.ends = ends
+        self.members: list[Request] = []
+        self.tokens = 0
+
+    def iterate(self, work: Work) -> Done:
+        made = [(r, past + 2 - r.prompt_tokens) for r, past in work.decodes]
+        made += [
+            (r, past + new + 1 - r.prompt_tokens)
+            for r, new, past in work.chunks
+            if past + new == r.known
+        ]
+        done = super().iterate(work)
+        ended = tuple(r for r, tokens in made if tokens == self.ends[r.index])
+        return replace(done, ended=ended)
+
+    def launch(self, members: list[Request], length: int | None) -> Done:
+        self.members, self.tokens = members, 1
+        return replace(super().launch(members, length), ended=self._ended(range(len(members))))
+
+    def go_on(self, rows: list[int]) -> Done:
+        self.tokens += 1
+        return replace(super().go_on(rows), ended=self._ended(rows))
+
+    def _ended(self, rows: Iterable[int]) -> tuple[Request, ...]:
+        members = [self.members[place] for place in rows]
+        # a finished row goes on and may say so again
+        return tuple(r for r in members if self.ends[r.index] <= self.tokens)
+
+
+@pytest.mark.parametrize("topic", ["orders", "memory", "pass", None], ids=str)
+def test_end_of_sequence_tokens_end_requests_as_shorter_outputs_would(topic: str | None) -> None:
+    """Nobody knows the lengths beforehand, so nothing else differs."""
+    done = 0
+    for seed in range(60):
+        made = case(seed) if topic is None else policy_case(seed, topic)
+        server = replace(made.server, host=None)
+        shorter = made.trace
+        longer = replace(
+            shorter,
+            output_tokens=shorter.limits,
+            attributes={**shorter.attributes, "max_tokens": shorter.limits},
+        )
+        executor = Stopping(made.curve, server, shorter.output_tokens.tolist())
+        try:
+            run = execute(longer, server, made.policy, executor)
+        except CannotExecuteError:
+            continue
+        expected = simulate(shorter, server, made.policy, made.curve)
+        assert moves(run) == moves(expected), f"seed {seed}: {made.config}"
+        assert iterations(Analysis(run)) == iterations(Analysis(expected)), f"seed {seed}"
+        audit(Analysis(run))
+        assert run.requests.limits.tolist() == shorter.limits.tolist()
+        done += 1
+    assert done > 30
 
 
 @pytest.mark.parametrize(
