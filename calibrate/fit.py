@@ -20,6 +20,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
+from calibrate.faults import CalibrationError
 from calibrate.samples import SHAPE, Floats, Ints, box, shapes
 from sim.steptime import Affine, Curve, Grid, Knee, Range, Table
 
@@ -44,7 +45,7 @@ SCALE_ROUNDS = 5
 """Re-weightings at most, and those in which the standard deviation is estimated again."""
 
 
-class FitError(ValueError):
+class FitError(CalibrationError):
     """A form cannot be fitted to these samples; the message says what is lacking."""
 
 

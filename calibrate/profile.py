@@ -18,6 +18,7 @@ from typing import Any, get_args, get_type_hints
 
 import yaml
 
+from calibrate.faults import CalibrationError
 from sim.steptime import Affine, Constant, Curve, Grid, Knee, Range, Table
 
 FOLDER = Path(__file__).parent / "profiles"
@@ -35,7 +36,7 @@ _REQUIRED = ("name", *_TEXTS, "tensor_parallel", "curve", "range", "error")
 _OPTIONAL = (*_MAYBE_TEXTS, "fit", "assumptions", "notes")
 
 
-class ProfileError(ValueError):
+class ProfileError(CalibrationError):
     """A profile that cannot be used: the message names the file, the key and the remedy."""
 
 
