@@ -143,7 +143,7 @@ def _between(low: float, high: float, u: float) -> int:
 
 def _log_between(low: float, high: float, u: float) -> int:
     """The same, evenly in its logarithm."""
-    return int(round(low * math.pow(max(high, low) / low, u)))
+    return round(low * math.pow(max(high, low) / low, u))
 
 
 def _around(mean: int, rows: int, most: int, rng: np.random.Generator) -> tuple[int, ...]:
@@ -160,12 +160,17 @@ def _cut(total: int, parts: int, rng: np.random.Generator) -> list[int]:
     return [int(size) for size in sizes]
 
 
-def _off_tile(tokens: int, turn: int, most: int) -> int:
-    """*tokens*, moved to the remainder whose turn it is."""
-    if tokens < 2 * TILE:
-        return tokens
-    moved = tokens - tokens % TILE + (turn * 7) % TILE
-    return moved if moved <= most else moved - TILE
+class _Remainders:
+    """Lengths moved to the remainder whose turn it is; short ones stay, they are all met."""
+
+    def __init__(self) -> None:
+        self._turns = count()
+
+    def off_tile(self, tokens: int, most: int) -> int:
+        if tokens < 2 * TILE:
+            return tokens
+        moved = tokens - tokens % TILE + next(self._turns) * 7 % TILE
+        return moved if moved <= most else moved - TILE
 
 
 # --- the regions ------------------------------------------------------------------------------
@@ -202,14 +207,15 @@ def _prefill(limits: Limits, rng: np.random.Generator) -> Iterator[Point]:
         yield Point("prefill", chunks=chunks)
     chunk = min(limits.budget, limits.context // 2)
     yield Point("prefill", chunks=((chunk, limits.context - chunk),))
+    lengths = _Remainders()
     for i, (u, v, w) in enumerate(evenly(3, rng)):
         kind = i % 4
         if kind in (0, 2):  # a whole prompt
-            tokens = _off_tile(_log_between(1, longest, u), i // 2, longest)
+            tokens = lengths.off_tile(_log_between(1, longest, u), longest)
             yield Point("prefill", chunks=((tokens, 0),))
         elif kind == 1:  # a chunk of a longer one
-            chunk = _log_between(1, min(limits.budget, limits.context - 1), u)
-            chunk = _off_tile(chunk, i // 4, min(limits.budget, limits.context - 1))
+            most = min(limits.budget, limits.context - 1)
+            chunk = lengths.off_tile(_log_between(1, most, u), most)
             yield Point("prefill", chunks=((chunk, _between(1, limits.context - chunk, v)),))
         else:
             prompts = _log_between(min(2, limits.slots), limits.slots, w)
@@ -236,8 +242,9 @@ def _mixed(limits: Limits, rng: np.random.Generator) -> Iterator[Point]:
     longest = min(limits.context, limits.step_tokens)
     yield _joined(most, 1, ((longest, 0),), limits, rng)
     yield _joined(1, limits.context - 1, ((1, 0),), limits, rng)
-    yield _joined(most, limits.context - 1, ((limits.budget - most, 0),), limits, rng)
-    sizes = spread(1, most)
+    filling = min(limits.budget - most, limits.context)
+    yield _joined(most, limits.context - 1, ((filling, 0),), limits, rng)
+    sizes, lengths = spread(1, most), _Remainders()
     for i, (u, v, w) in enumerate(evenly(3, rng)):
         rows = sizes[i // 2] if i // 2 < len(sizes) else _between(1, most, u)
         mean = _between(1, limits.context - 1, v)
@@ -247,7 +254,7 @@ def _mixed(limits: Limits, rng: np.random.Generator) -> Iterator[Point]:
         else:  # one prompt joins, or several at once
             prompts = 1 if i % 4 == 0 else min(free, 2 + i // 4 % 3)
             room = min(limits.step_tokens, prompts * limits.context, limits.entries - rows)
-            total = _off_tile(_log_between(prompts, room, w), i // 4, room)
+            total = lengths.off_tile(_log_between(prompts, room, w), room)
             chunks = _whole(max(total, prompts), prompts, limits, rng)
         yield _joined(rows, mean, chunks, limits, rng)
 
@@ -313,10 +320,11 @@ def _padded_prefill(limits: Limits, rng: np.random.Generator) -> Iterator[Point]
     for rows, tokens in ((1, 1), (limits.slots, limits.context), (1, limits.context)):
         yield square(rows, tokens)
     yield square(limits.slots, 1)
-    sizes = spread(1, limits.slots)
+    sizes, lengths = spread(1, limits.slots), _Remainders()
     for i, (u, v) in enumerate(evenly(2, rng)):
         rows = sizes[i % len(sizes)] if i < 2 * len(sizes) else _between(1, limits.slots, u)
-        yield square(rows, _off_tile(_log_between(1, limits.context, v), i, limits.context))
+        tokens = lengths.off_tile(_log_between(1, limits.context, v), limits.context)
+        yield square(rows, tokens)
 
 
 _STREAMS: dict[Region, Callable[[Limits, np.random.Generator], Iterator[Point]]] = {

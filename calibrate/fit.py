@@ -110,9 +110,10 @@ class Columns:
         n, context, _, tokens, past, _ = self.shape
         return box(n, context, tokens, past)
 
-    def has_at_edge(self, one: Columns) -> bool:
-        n, context, _, tokens, past, _ = one.shape
-        return bool(self.range().outside(n, context, tokens, past)[0])
+    def has_at_edge(self, other: Columns) -> NDArray[np.bool_]:
+        """Which of *other* lie outside the box that these span."""
+        n, context, _, tokens, past, _ = other.shape
+        return self.range().outside(n, context, tokens, past)
 
     def axis(self, name: str) -> Floats:
         """What a table runs over: the decodes, the prefill tokens, or both (dense)."""

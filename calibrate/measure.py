@@ -59,7 +59,7 @@ class Plan:
         random.Random(f"{self.seed} {turn}").shuffle(points)
         return points
 
-    def keys(self, rounds: int | None = None) -> list[tuple[Key, Point]]:
+    def samples(self, rounds: int | None = None) -> list[tuple[Key, Point]]:
         """Every sample of the first *rounds* (default: all), in the order they are measured."""
         return [
             (Key(point.text(), turn, repeat), point)
@@ -85,7 +85,7 @@ def measure(
 
     Raises MeasureError for a sample below its floor, which no device can reach, and MemoryError.
     """
-    wanted = plan.keys(rounds)
+    wanted = plan.samples(rounds)
     done = store.done()
     missing: dict[tuple[int, Point], list[int]] = {}
     for key, point in wanted:
