@@ -20,6 +20,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
+from calibrate.faults import CalibrationError
 from calibrate.samples import SHAPE, Floats, Ints, box, shapes
 from sim.steptime import Affine, Curve, Grid, Knee, Range, Table
 
@@ -44,7 +45,7 @@ SCALE_ROUNDS = 5
 """Re-weightings at most, and those in which the standard deviation is estimated again."""
 
 
-class FitError(ValueError):
+class FitError(CalibrationError):
     """A form cannot be fitted to these samples; the message says what is lacking."""
 
 
@@ -109,9 +110,10 @@ class Columns:
         n, context, _, tokens, past, _ = self.shape
         return box(n, context, tokens, past)
 
-    def has_at_edge(self, one: Columns) -> bool:
-        n, context, _, tokens, past, _ = one.shape
-        return bool(self.range().outside(n, context, tokens, past)[0])
+    def has_at_edge(self, other: Columns) -> NDArray[np.bool_]:
+        """Which of *other* lie outside the box that these span."""
+        n, context, _, tokens, past, _ = other.shape
+        return self.range().outside(n, context, tokens, past)
 
     def axis(self, name: str) -> Floats:
         """What a table runs over: the decodes, the prefill tokens, or both (dense)."""

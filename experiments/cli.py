@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 import io
 import sys
-from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-DONE, SOME_FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
-MOST_SHOWN = 100
+from experiments.answering import DONE, SOME_FAILED, WRONG_INPUT
+from experiments.answering import answered as _answered
+from experiments.answering import tell as _tell
+from experiments.answering import tell_faults as _tell_faults
+from experiments.cli_calibrate import calibrate
 
 app = typer.Typer(
     name="itersim",
@@ -25,6 +26,7 @@ app = typer.Typer(
 )
 trace = typer.Typer(help="Look at trace files.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(trace, name="trace")
+app.add_typer(calibrate, name="calibrate")
 
 SpecFile = Annotated[Path, typer.Argument(metavar="SPEC", help="The experiment's YAML file.")]
 Overrides = Annotated[
@@ -63,72 +65,6 @@ def main() -> None:
     # what `timeout` and cluster schedulers send ends a run as Ctrl-C does
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     app(prog_name="itersim")
-
-
-def _answered(command: Callable[..., int | None]) -> Callable[..., None]:
-    """Turn what a command returns or raises into an exit code and words on stderr."""
-
-    @functools.wraps(command)
-    def answered(*args: Any, **options: Any) -> None:
-        try:
-            code = command(*args, **options)
-        except KeyboardInterrupt:
-            _tell("itersim: interrupted; results of earlier runs are as they were")
-            code = INTERRUPTED
-        except (typer.Exit, typer.Abort, typer.BadParameter, BrokenPipeError):
-            raise
-        except Exception as error:
-            code = _explain(error)
-        raise typer.Exit(code or DONE)
-
-    return answered
-
-
-def _tell(text: str) -> None:
-    print(text, file=sys.stderr)
-
-
-def _explain(error: Exception) -> int:
-    """Say what is wrong: the user's mistakes in words, ours with what we need to mend them."""
-    from experiments.faults import SpecError
-    from experiments.output import OutputError
-    from workloads.faults import TraceError
-
-    if isinstance(error, SpecError):
-        _tell_faults(error.faults)
-        return WRONG_INPUT
-    if isinstance(error, TraceError):
-        _tell(str(error))
-        return WRONG_INPUT
-    missing_extra = isinstance(error, ImportError) and "itersim[" in str(error)
-    if isinstance(error, OutputError) or missing_extra or _is_out_of_range(error):
-        _tell(f"itersim: {error}")
-        return WRONG_INPUT
-    if isinstance(error, MemoryError):
-        _tell("itersim: out of memory; simulate fewer requests at once (requests, limit, seeds)")
-        return SOME_FAILED
-    import traceback
-
-    _tell(f"itersim: a bug in itersim: {type(error).__name__}: {error}")
-    _tell("Please report it, with the command, the spec and what follows.")
-    traceback.print_exception(error)
-    return SOME_FAILED
-
-
-def _is_out_of_range(error: Exception) -> bool:
-    """What a spec can ask for and only the run can notice: shapes and times beyond all bounds."""
-    from sim.steptime import StepTimeError
-    from workloads.exact import ClockRangeError
-
-    return isinstance(error, StepTimeError | ClockRangeError)
-
-
-def _tell_faults(faults: Iterable[object]) -> None:
-    lines = list(map(str, faults))
-    for line in lines[:MOST_SHOWN]:
-        _tell(line)
-    if len(lines) > MOST_SHOWN:
-        _tell(f"... and {len(lines) - MOST_SHOWN} more")
 
 
 def _version(wanted: bool) -> None:

@@ -18,6 +18,7 @@ from experiments.output import inside, staged
 from experiments.painter import Painter
 from experiments.parts import (
     clients_of,
+    is_padded,
     labels_of,
     nanoseconds,
     policy_of,
@@ -241,7 +242,7 @@ def _cells(variant: Variant, shared: dict[str, Any]) -> Iterator[Cell]:
             seed=0,
             server=server_of(scheduler),
             policy=policy_of(scheduler),
-            curve=step_time_of(step_time),
+            curve=step_time_of(step_time, padded=is_padded(scheduler)),
             horizon_ns=None if spec.horizon_s is None else nanoseconds(spec.horizon_s),
             fast_forward=spec.fast_forward,
             slo=slo_of(spec.slo),

@@ -1,0 +1,146 @@
+"""The least a step can take: its bytes at peak bandwidth, its operations at peak rate. A sample
+below that floor means a clock that missed work. Imports torch only to measure a device's peaks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from calibrate.points import Point
+
+MIB = 1 << 20
+
+
+class Sizes(Protocol):
+    """What a floor asks of a model (`calibrate.architecture.Architecture` answers it)."""
+
+    def streamed_bytes(self, bytes_per_value: int) -> int: ...
+
+    def kv_bytes_per_token(self, bytes_per_value: int) -> int: ...
+
+    def flops(self, tokens: int, pairs: int, rows: int) -> int: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peaks:
+    """Peak rates of a device, and where they come from. ``flops_per_s`` holds them by dtype."""
+
+    device: str
+    bytes_per_s: float
+    flops_per_s: dict[str, float]
+    source: str
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "device": self.device,
+            "bytes_per_s": self.bytes_per_s,
+            "flops_per_s": dict(self.flops_per_s),
+            "source": self.source,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Floor:
+    """Seconds below which no step of this model on this device can be.
+
+    Every step streams the weights and the keys and values that it attends to, and multiplies.
+    """
+
+    sizes: Sizes
+    peaks: Peaks
+    dtype: str
+    bytes_per_value: int
+
+    def __call__(self, point: Point) -> float | None:
+        """None where the peak rates are not known for this dtype."""
+        rate = self.peaks.flops_per_s.get(self.dtype)
+        if rate is None:
+            return None
+        entries = sum(point.pasts) + sum(past for _, past in point.chunks)
+        moved = self.sizes.streamed_bytes(self.bytes_per_value)
+        moved += entries * self.sizes.kv_bytes_per_token(self.bytes_per_value)
+        operations = self.sizes.flops(point.tokens, point.pairs, point.rows)
+        return max(moved / self.peaks.bytes_per_s, operations / rate)
+
+
+def _nvidia(device: str, tb_per_s: float, half: float, single: float, source: str) -> Peaks:
+    rates = {"bfloat16": half * 1e12, "float16": half * 1e12, "float32": single * 1e12}
+    return Peaks(
+        device=device, bytes_per_s=tb_per_s * 1e12, flops_per_s=rates, source=f"NVIDIA {source}"
+    )
+
+
+KNOWN: tuple[Peaks, ...] = (
+    _nvidia("NVIDIA B200", 8.0, 2250, 80, "DGX B200 data sheet, per GPU, dense"),
+    _nvidia("NVIDIA H200", 4.8, 989.4, 66.9, "H200 SXM data sheet, dense"),
+    _nvidia("NVIDIA H100 80GB HBM3", 3.35, 989.4, 66.9, "H100 SXM data sheet, dense"),
+    _nvidia("NVIDIA H100 PCIe", 2.0, 756, 51, "H100 PCIe data sheet, dense"),
+    _nvidia("NVIDIA A100-SXM4-80GB", 2.039, 312, 19.5, "A100 80GB SXM data sheet, dense"),
+    _nvidia("NVIDIA A100-SXM4-40GB", 1.555, 312, 19.5, "A100 40GB SXM data sheet, dense"),
+    _nvidia("NVIDIA A100 80GB PCIe", 1.935, 312, 19.5, "A100 80GB PCIe data sheet, dense"),
+    _nvidia(
+        "NVIDIA GeForce RTX 4090",
+        1.008,
+        330.3,
+        82.6,
+        "Ada architecture whitepaper, dense, 16-bit accumulation",
+    ),
+)
+"""Data-sheet rates by the name that the driver gives the device. float32 without TF32, which torch
+leaves off."""
+
+
+def peaks_of(device_name: str) -> Peaks | None:
+    """The data-sheet rates of that device; None where none are kept here."""
+    return next((peaks for peaks in KNOWN if peaks.device == device_name), None)
+
+
+SLACK = 1.05
+"""Measured peaks are raised by this much: a quiet moment later may beat the best seen here."""
+
+
+def measured_peaks(
+    device: str, name: str, dtype: str, buffer_bytes: int, repeats: int = 8
+) -> Peaks:
+    """What a copy of *buffer_bytes* (the model's weights, so that it sits in the same level of
+    memory), a sum over them, and a square matrix product reach here: the best of a few, since a
+    floor is what cannot be beaten."""
+    import torch
+
+    kind = getattr(torch, dtype)
+    values = max(buffer_bytes // kind.itemsize, MIB)
+    source = torch.ones(values, dtype=kind, device=device)
+    target = torch.empty_like(source)
+    side = 1024 if device == "cpu" else 8192
+    left = torch.ones((side, side), dtype=kind, device=device)
+
+    def best(work: Callable[[], object]) -> float:
+        times = []
+        for _ in range(repeats):
+            _finish(device)
+            started = time.perf_counter()
+            work()
+            _finish(device)
+            times.append(time.perf_counter() - started)
+        return min(times)
+
+    size = values * kind.itemsize
+    copied = 2 * size / best(lambda: target.copy_(source))
+    read = size / best(lambda: torch.dot(source, source))
+    rate = 2 * side**3 / best(lambda: left @ left)
+    return Peaks(
+        device=name,
+        bytes_per_s=SLACK * max(copied, read),
+        flops_per_s={dtype: SLACK * rate},
+        source=f"measured here: the faster of copying and reading {size / MIB:.0f} MiB, "
+        f"a product of {side}x{side} matrices, plus {SLACK - 1:.0%}",
+    )
+
+
+def _finish(device: str) -> None:
+    if device != "cpu":
+        import torch
+
+        torch.cuda.synchronize(device)
