@@ -49,6 +49,11 @@ class Ledger:
         self.blocks = blocks
         self.memory = np.full((blocks, SIZE), NOWHERE)
         self.widths: list[int] = []
+        self.clock = 0
+
+    def now_ns(self) -> int:
+        self.clock += 100
+        return self.clock
 
     def prepare(self, rows: list[tuple[list[int], int, list[int]]]) -> Any:
         return [(list(new), past, list(blocks)) for new, past, blocks in rows]
