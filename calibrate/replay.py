@@ -99,7 +99,7 @@ def normalised(table: pd.DataFrame) -> tuple[Ints, Ints]:
 
 def as_read(table: pd.DataFrame) -> tuple[Ints, Ints]:
     """The same as the clock was read."""
-    host = np.rint(host_s(table) * table["drift"] * 1e9).to_numpy(np.int64)
+    host = np.rint(host_s(table) * table["drift"].to_numpy() * 1e9).astype(np.int64)
     return table["step_ns"].to_numpy(np.int64), host
 
 
