@@ -113,14 +113,10 @@ def test_drift_is_divided_out(tmp_path: Path) -> None:
     runner = FakeRunner(curve_time(), drift=drift)
     raw = measured(tmp_path, runner, plan(60)).frame()
     data = cleaned(raw)
-    truth = data.samples["configuration"].map({p.text(): curve_time()(p) for p in plan(60).points})
-    ratio = data.samples["seconds"] / truth
+    truth = {p.text(): curve_time()(p) for p in plan(60).points}
     points = raw[raw["region"] != ANCHOR]
-    assert (
-        points["host_s"]
-        / points["point"].map(dict(zip(data.samples["configuration"], truth, strict=True)))
-    ).std() > 0.05
-    assert ratio.std() < 0.02
+    ratio = data.samples["seconds"] / data.samples["configuration"].map(truth)
+    assert (points["host_s"] / points["point"].map(truth)).std() > 4 * ratio.std()
     assert ratio.median() == pytest.approx(points["drift"].median() * drift(0), rel=0.1)
     assert data.anchors["decode"] / curve_time()(DECODE) == pytest.approx(ratio.median(), rel=0.02)
 
@@ -178,9 +174,8 @@ def test_only_falls_beyond_the_spread_are_named(tmp_path: Path) -> None:
     (fall,) = falls(data.samples)
     assert fall.point == steps[4].text()
     assert fall.than == steps[3].text()
-    assert fall.fall == pytest.approx(
-        1 - 0.9 * curve_time()(steps[4]) / curve_time()(steps[3]), abs=0.01
-    )
+    truth = 1 - 0.9 * curve_time()(steps[4]) / curve_time()(steps[3])
+    assert fall.fall == pytest.approx(truth, abs=0.01)
     assert fall.text().startswith(fall.point)
 
 
