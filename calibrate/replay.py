@@ -93,7 +93,7 @@ class Replay:
 
 def normalised(table: pd.DataFrame) -> tuple[Ints, Ints]:
     """Steps and host work in ns at the reference speed."""
-    step = np.rint(table["step_ns"] / table["drift"]).to_numpy(np.int64)
+    step = np.rint((table["step_ns"] / table["drift"]).to_numpy(np.float64)).astype(np.int64)
     return np.maximum(step, 1), np.rint(host_s(table) * 1e9).astype(np.int64)
 
 
