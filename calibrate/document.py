@@ -96,6 +96,7 @@ KEYS = (
     "dense",
     "decode",
     "prefill",
+    "mixed_decode",
     "mixed",
     "shared_s",
     "step_s",

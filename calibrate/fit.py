@@ -124,8 +124,8 @@ class Columns:
     def term(self, name: str) -> Floats:
         """What a linear term multiplies."""
         values = np.ones(len(self.seconds))
-        if TERMS[name]:
-            values = self.shape[SHAPE.index(TERMS[name])].astype(np.float64)
+        for factor in filter(None, TERMS[name].split(" x ")):
+            values = values * self.shape[SHAPE.index(factor)]
         if name.startswith("mixed_"):
             values = values * ((self.shape[0] > 0) & (self.shape[3] > 0))
         return values
@@ -290,5 +290,7 @@ TERMS: dict[str, str] = {
     "mixed_per_decode_s": "decodes",
     "mixed_per_context_s": "context",
     "mixed_per_prefill_token_s": "tokens",
+    "mixed_per_decode_token_s": "decodes x tokens",
 }
-"""The linear terms of `sim.steptime.Affine`, and the column of the samples each multiplies."""
+"""The linear terms of `sim.steptime.Affine`, and the column of the samples each multiplies (or
+the product of two)."""

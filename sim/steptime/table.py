@@ -102,12 +102,15 @@ class Table(Linear):
     A mixed step is not the sum of its parts: ``mixed`` says what ``decode`` and ``prefill`` make
     together: their ``sum``, their ``max``, or ``shared``: the sum less ``shared_s`` (the pass over
     the weights that both contain and a mixed step makes once); the ``mixed_`` terms come on top.
+    ``mixed_decode`` (with ``sum``; of the axes of ``decode``, nowhere below it) stands in for
+    ``decode`` in a mixed step: there decodes run through the kernel that prefills.
     """
 
     kind: Literal["table"] = "table"
     dense: Grid | None = None
     decode: Grid | None = None
     prefill: Grid | None = None
+    mixed_decode: Grid | None = None
     mixed: Literal["sum", "max", "shared"] = "sum"
     shared_s: float = 0.0
     base_s: float = 0.0
@@ -117,6 +120,8 @@ class Table(Linear):
         check_terms(self, ("shared_s", "base_s", *LINEAR_TERMS))
         if self.dense is None and self.decode is None and self.prefill is None:
             raise ValueError("a table needs at least one of dense, decode, prefill")
+        if self.mixed_decode is not None:
+            self._check_mixed_decode(self.mixed_decode)
         if self.mixed == "shared":
             for name, grid in (("decode", self.decode), ("prefill", self.prefill)):
                 if grid is None:
@@ -126,6 +131,17 @@ class Table(Linear):
                         f"shared_s {self.shared_s} is more than the smallest {name} step; "
                         "a mixed step would be shorter than one of its parts"
                     )
+
+    def _check_mixed_decode(self, grid: Grid) -> None:
+        if self.decode is None or (grid.x, grid.y) != (self.decode.x, self.decode.y):
+            raise ValueError("mixed_decode needs a decode table of the same axes")
+        if self.mixed != "sum":
+            raise ValueError(f"mixed_decode goes with mixed: sum, not {self.mixed}")
+        if (np.array(grid.step_s) < np.array(self.decode.step_s)).any():
+            raise ValueError(
+                "mixed_decode is below decode somewhere; a prefill beside them never makes decodes "
+                "faster: raise it to the larger of both"
+            )
 
     def base_of_decodes_s(self, decodes: int) -> float | None:
         if self.decode is not None and self.decode.y is not None:
@@ -145,7 +161,8 @@ class Table(Linear):
             total += self.dense.at(n + tokens, 0.0)
         decode = prefill = 0.0
         if n and self.decode is not None:
-            decode = self.decode.at(n, context / n)
+            grid = self.mixed_decode if tokens and self.mixed_decode is not None else self.decode
+            decode = grid.at(n, context / n)
         if tokens and self.prefill is not None:
             prefill = self.prefill.at(tokens, past / tokens)
         if self.mixed == "max":
@@ -164,7 +181,10 @@ class Table(Linear):
             total += self.dense.over((n + tokens).astype(np.float64), np.zeros(len(n)))
         decode = prefill = np.zeros(len(n))
         if self.decode is not None:
-            value = self.decode.over(n.astype(np.float64), context / np.maximum(n, 1))
+            place = n.astype(np.float64), context / np.maximum(n, 1)
+            value = self.decode.over(*place)
+            if self.mixed_decode is not None:
+                value = np.where(tokens > 0, self.mixed_decode.over(*place), value)
             decode = np.where(n > 0, value, 0.0)
         if self.prefill is not None:
             value = self.prefill.over(tokens.astype(np.float64), past / np.maximum(tokens, 1))
