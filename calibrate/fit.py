@@ -40,6 +40,9 @@ NOISE_FLOOR = 0.002
 """The smallest standard deviation believed, relative: else a form that is exact on half of the
 data would call the other half outliers."""
 
+GAP, HIDDEN = 4.0, 6
+"""Between places further apart than this factor, so many more are tried for a knee."""
+
 ROUNDS = 40
 SCALE_ROUNDS = 5
 """Re-weightings at most, and those in which the standard deviation is estimated again."""
@@ -170,12 +173,12 @@ def fit_columns(data: Columns, form: Form, known: Mapping[str, float]) -> tuple[
 def _fit_knee(
     data: Columns, form: Form, known: Mapping[str, float], rest: Floats
 ) -> tuple[Curve, int]:
-    """`base + slope · max(knee, tokens)`, the knee at the measured place with the smallest squares
+    """`base + slope · max(knee, tokens)`, the knee at the place with the smallest squares
     (unweighted: a knee is where many samples bend, not a few)."""
     tokens = data.axis("dense")
     names = ["base_s", "per_token_s", *form.terms]
     best: tuple[float, float] | None = None
-    for knee in np.unique(tokens)[1:-1]:
+    for knee in _knees(tokens):
         _, loss = _solve(form, _knee_columns(data, form, knee), names, rest, data, rounds=1)
         if best is None or loss < best[0]:
             best = (loss, float(knee))
@@ -192,6 +195,16 @@ def _fit_knee(
         range=data.range(),
     )
     return curve, len(solution) + 1
+
+
+def _knees(tokens: Floats) -> list[float]:
+    """Where the knee may be: at a measured place, or in a gap so wide that it may hide there."""
+    places = np.unique(tokens)
+    found = list(places[1:-1])
+    for left, right in pairwise(places):
+        if right > GAP * left > 0:
+            found += np.geomspace(left, right, HIDDEN + 2)[1:-1].tolist()
+    return sorted(map(float, found))
 
 
 def _knee_columns(data: Columns, form: Form, knee: float) -> Floats:
