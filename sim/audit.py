@@ -236,7 +236,7 @@ def _time(analysis: Analysis) -> list[str]:
     if run.horizon_ns is not None and np.any(line.end_ns > run.horizon_ns):
         faults.append("an iteration ends after the horizon")
     single = line.chunks > 0
-    if single.any():
+    if single.any() and not run.measured:
         steps = run.curve.steps_ns(
             line.decodes[single],
             line.context[single],

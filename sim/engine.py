@@ -15,6 +15,7 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
+from sim.executor import Measured
 from sim.kv import Paged
 from sim.log import PACK_MOVE, Log, Recorder, finished
 from sim.orders import Order
@@ -87,6 +88,11 @@ class Run:
     def streamed(self) -> bool:
         """Whether clients see each token as it is made."""
         return not isinstance(self.policy, Static) or self.policy.delivery == "streamed"
+
+    @property
+    def measured(self) -> bool:
+        """Whether a real engine computed it: its durations are no curve's."""
+        return isinstance(self.curve, Measured)
 
     @property
     def slots(self) -> int:

@@ -312,6 +312,10 @@ class IterationReplica(SlotReplica):
             decodes -= 1
             context -= batch.past(request)
         decision.decodes, decision.context = decodes, context
+        return self.step(decision, decodes, context)
+
+    def step(self, decision: Decision, decodes: int, context: int) -> int:
+        """How long that iteration lasts in ns, what it waits for included."""
         tokens = past = squared = 0
         for request, new in decision.chunks:
             tokens += new

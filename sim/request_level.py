@@ -72,6 +72,9 @@ class _Launched:
 class StaticReplica(Replica):
     """A replica under `static` scheduling. The token budget does not apply."""
 
+    lengthens = True
+    """Whether a segment may hold several iterations."""
+
     def __init__(
         self,
         source: Source,
@@ -91,6 +94,7 @@ class StaticReplica(Replica):
         self.rows: list[_Row] = []  # segments of the running batch, not yet recorded
         self.batch: _Launched | None = None
         self.host = server.host
+        self.timed = server.host is not None
         self.streams = policy.delivery == "streamed"
 
     def _refuses(self, request: Request) -> Reason | None:
@@ -177,14 +181,13 @@ class StaticReplica(Replica):
     def _batch(self, members: list[Request], now: int) -> Generator[simpy.Event, Any, bool]:
         """Run *members* from launch to end; False when the horizon came first."""
         padded, n = self.policy.padding, len(members)
-        outputs = [self.outputs[r.index] for r in members]
         longest = max(r.prompt_tokens for r in members)
         prompts = [longest if padded else r.prompt_tokens for r in members]
-        squared = sum(p * p for p in prompts)
-        host = 0 if self.host is None else self.host.ns(n, sum(prompts), n)
-        duration = host + self.curve.step_ns(0, 0, n, sum(prompts), 0, squared)
+        step, host = self.prefill(members, prompts)
+        duration = host + step
         if now + duration > self.horizon:
             return False
+        outputs = [self.outputs[r.index] for r in members]
         self.batch = batch = _Launched(members, outputs, self._blocks(members))
         self.pool.free -= batch.blocks
         self.running = batch.blocks
@@ -215,22 +218,19 @@ class StaticReplica(Replica):
         """All decode iterations; a new segment wherever members get their last token."""
         while not batch.over:
             rows = [
-                prompt
-                for prompt, output in zip(prompts, batch.outputs, strict=True)
+                place
+                for place, output in enumerate(batch.outputs)
                 if output > batch.tokens or not self.policy.compact
             ]
-            n, context = len(rows), sum(rows) + len(rows) * (batch.tokens - 1)
+            n = len(rows)
+            context = sum(prompts[place] for place in rows) + n * (batch.tokens - 1)
             count = min(o for o in batch.outputs if o > batch.tokens) - batch.tokens
             until = NEVER
             if self.reactive or not self.patient:
                 until = min(self.next_arrival, self.patience.next_ns) - now
-            host = 0 if self.host is None else self.host.ns(n, n, 0)
             count = count if self.fast_forward else 1
             left = self.horizon - now
-            if host:
-                ends, duration = leap(self.curve, n, context, count, until, left, host)
-            else:
-                ends, duration = self.curve.advance_ns(n, context, n, count, until, left)
+            ends, duration, host = self.decode(rows, context, count, until, left)
             if now + duration > self.horizon:
                 return False
             self._row(now, now + duration, ends, n, context, 0, host)
@@ -240,6 +240,24 @@ class StaticReplica(Replica):
             batch.tokens += ends
             self._boundary(batch, now)
         return True
+
+    def prefill(self, members: list[Request], prompts: list[int]) -> tuple[int, int]:
+        """How long the prefill of *members*, charged so many tokens each, lasts: (step, host)."""
+        n, tokens = len(members), sum(prompts)
+        host = 0 if self.host is None else self.host.ns(n, tokens, n)
+        squared = sum(p * p for p in prompts)
+        return self.curve.step_ns(0, 0, n, tokens, 0, squared), host
+
+    def decode(
+        self, rows: list[int], context: int, count: int, until: int, left: int
+    ) -> tuple[int, int, int]:
+        """Decodes of the members at places *rows*, as `StepTime.advance_ns`: (how many, how long
+        together, the host's part of each)."""
+        n = len(rows)
+        host = 0 if self.host is None else self.host.ns(n, n, 0)
+        if host:
+            return (*leap(self.curve, n, context, count, until, left, host), host)
+        return (*self.curve.advance_ns(n, context, n, count, until, left), 0)
 
     def _emit_first(self, batch: _Launched, now: int) -> None:
         """The prefill has ended: every member has a token, and decodes unless it is answered."""
@@ -315,7 +333,7 @@ class StaticReplica(Replica):
             admitted=self.admitted,
             limit=Limit.SLOTS if self.patient else self._limit(batch),
         )
-        if self.rows and self.rows[-1].goes_on(row):
+        if self.lengthens and self.rows and self.rows[-1].goes_on(row):
             last = self.rows.pop()
             row = replace(last, end=end, count=last.count + count)
         self.rows.append(row)
@@ -350,7 +368,7 @@ class StaticReplica(Replica):
                 int(limit if self.patient else row.limit),
                 -1,
             )
-            if self.host is not None:
+            if self.timed:
                 self.record.gaps += PACK_GAP(row.host, row.host, 0)
         self.rows = []
         if len(self.record.segments) >= self.progress_at:
