@@ -57,7 +57,7 @@ class Device(Ledger):
         self.clock += 20_000
         return self.clock + round(self.runner.moment * 1e9)
 
-    def run(self, prepared: Any) -> tuple[list[int], int]:
+    def run(self, prepared: Any) -> tuple[list[int], int, int]:
         if isinstance(prepared, dict):
             rows, length = prepared["rows"], prepared["length"]
             made = len(rows[0]) - prepared["prompts"][0]
@@ -73,7 +73,8 @@ class Device(Ledger):
             region = "mixed" if pasts and chunks else "decode" if pasts else "prefill"
             point = Point(region, pasts=pasts, chunks=chunks)  # type: ignore[arg-type]
         self.runner.prepare(point)
-        return super().run(prepared)[0], round(self.runner.run().step_s * 1e9)
+        ns = round(self.runner.run().step_s * 1e9)
+        return super().run(prepared)[0], ns, ns
 
     def prepare_rectangle(self, prompts: list[list[int]], length: int, room: int) -> Any:
         state = super().prepare_rectangle(prompts, length, room)
