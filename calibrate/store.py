@@ -114,6 +114,16 @@ class Store:
         keys = zip(frame["point"], frame["round"], frame["repeat"], strict=True)
         return {Key(str(point), int(turn), int(repeat)) for point, turn, repeat in keys}
 
+    def note(self, name: str) -> Any:
+        """What `add_note` kept under this name; None if nothing."""
+        return json.loads((self.folder / ENVIRONMENT).read_text(encoding="utf-8")).get(name)
+
+    def add_note(self, name: str, value: Any) -> None:
+        """Keep *value* beside the settings."""
+        path = self.folder / ENVIRONMENT
+        data = json.loads(path.read_text(encoding="utf-8"))
+        write_json(path, {**data, name: value})
+
     def _begin(self, environment: Mapping[str, Any]) -> None:
         known = self.folder / ENVIRONMENT
         try:
@@ -159,6 +169,15 @@ class Store:
             self.told.append(f"{self.raw}: its last line was cut off and is measured again")
             with self.raw.open("r+b") as file:
                 file.truncate(end)
+
+
+def known_settings(folder: Path) -> dict[str, Any]:
+    """The settings that *folder* was measured with; empty where none are readable."""
+    try:
+        found = json.loads((folder / ENVIRONMENT).read_text(encoding="utf-8"))["settings"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    return dict(found)
 
 
 def read_raw(path: Path) -> pd.DataFrame:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
+from calibrate.campaign import Settings
 from calibrate.clock import Reading
+from calibrate.design import Limits
+from calibrate.overheads import Copies, copies
 from calibrate.points import Point
 from sim.steptime import Affine, StepTime
 
@@ -64,3 +68,44 @@ class FakeRunner:
 
 def curve_time(curve: StepTime = TRUTH) -> Callable[[Point], float]:
     return lambda point: curve.step_ns(*point.shape()) / 1e9
+
+
+class FakeMover:
+    """Copies at 2 µs and 0.1 µs a block, on a clock of its own."""
+
+    block_bytes = 1000
+
+    def __init__(self) -> None:
+        self.moment = 0.0
+
+    def out(self, blocks: int) -> None:
+        self.moment += 2e-6 + 1e-7 * blocks
+
+    back = out
+
+    def now(self) -> float:
+        return self.moment
+
+
+@dataclass
+class FakeMachine:
+    """What `calibrate.campaign` asks of a machine, around a `FakeRunner`."""
+
+    runner: FakeRunner
+
+    def floor_s(self, point: Point) -> float | None:
+        return None
+
+    def copies(self) -> dict[str, Copies]:
+        mover = FakeMover()
+        return copies(mover, 64, mover.now)
+
+    def environment(self) -> dict[str, object]:
+        return {"cpu": "a formula"}
+
+
+ON = {"device_name": "formula", "device_slug": "formula", "torch": "none", "itersim": "0"}
+
+
+def settings_of(limits: Limits, **more: Any) -> Settings:
+    return Settings(model="fake", device="cpu", dtype="fp32", limits=limits, on=ON, **more)
