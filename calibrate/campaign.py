@@ -6,7 +6,8 @@ Knows no torch and no pictures; `calibrate.devices` brings the model, `experimen
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -124,6 +125,26 @@ class Campaign:
                 now=self.now,
                 progress=self.progress,
             )
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """What is done meanwhile takes nothing of the campaign's time."""
+        began = self.now()
+        try:
+            yield
+        finally:
+            self.started += self.now() - began
+
+    @property
+    def anchors(self) -> tuple[Point, Point]:
+        """The decode and the prefill that show the drift."""
+        return self.base.decode_anchor, self.base.prefill_anchor
+
+    @property
+    def rounds(self) -> int:
+        """Rounds that are planned, once something was measured."""
+        known = self.store.note("plan")
+        return self.base.rounds if known is None else int(known["rounds"])
 
     def result(self, missing: int = 0) -> Result:
         """Fit what is there; the raw file gets its outliers marked."""

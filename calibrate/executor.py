@@ -23,7 +23,7 @@ class Device(Protocol):
     block_size: int
 
     def now_ns(self) -> int:
-        """The host's clock."""
+        """The host's clock; on a CPU the time that the thread computed."""
         ...
 
     def prepare(self, rows: list[tuple[list[int], int, list[int]]]) -> Any:
@@ -38,8 +38,9 @@ class Device(Protocol):
         """Its next decode: *tokens* of the members at places *rows*."""
         ...
 
-    def run(self, prepared: Any) -> tuple[list[int], int]:
-        """One pass and its duration: the greedy next token of every row."""
+    def run(self, prepared: Any) -> tuple[list[int], int, int]:
+        """One pass: the greedy next token of every row, and how long it took by the device's own
+        clock (its events; on a CPU the time that the thread computed) and by the wall's."""
         ...
 
     def copy_out(self, blocks: list[int]) -> Any:
@@ -62,7 +63,8 @@ class Pace(Protocol):
 @dataclass(slots=True)
 class Iteration:
     """What one iteration computed and took: the six numbers of its shape, whether it was padded,
-    ``step_ns`` as measured, ``drift`` of the machine then, and the host's work before it:
+    ``step_ns`` by the device's clock and ``wall_ns`` by the wall's, ``drift`` of the machine then,
+    and the host's work before it:
     ``between_ns`` since the iteration before ended (scheduling, bookkeeping), ``prepare_ns``
     (metadata), ``admitted`` rows that were new, ``swap_ns`` of blocks moved for it.
     """
@@ -75,6 +77,7 @@ class Iteration:
     chunk_past: int
     chunk_squared: int
     step_ns: int
+    wall_ns: int
     drift: float
     between_ns: int
     prepare_ns: int
@@ -244,10 +247,10 @@ class Engine:
         ready = self.device.now_ns()
         drift = 1.0 if self.pace is None else self.pace.tick()
         passes = [self.device.run(prepared) for _ in range(self.passes)]
-        step = sorted(ns for _, ns in passes)[(len(passes) - 1) // 2]
+        step, wall = sorted((ns, wall) for _, ns, wall in passes)[(len(passes) - 1) // 2]
         between = 0 if self._ended_at is None else began - self._ended_at
         row = Iteration(
-            padded, *shape, step, drift, between, ready - began, self._swap_ns, admitted
+            padded, *shape, step, wall, drift, between, ready - began, self._swap_ns, admitted
         )
         self.iterations.append(row)
         self._swap_ns = 0

@@ -81,11 +81,11 @@ class Replay:
     again: pd.DataFrame | None = None
 
     def raw(self) -> Run:
-        """The run by the clock as it was read, the machine's drift left in."""
+        """The run by the wall's clock: the machine's drift and its other users left in."""
         return retimed(self.run, *as_read(self.table))
 
     def repeated(self, raw: bool = False) -> Run | None:
-        """The run with the durations that it had the second time; *raw*: by the clock as read."""
+        """The run with the durations that it had the second time; *raw*: by the wall's clock."""
         if self.again is None:
             return None
         return retimed(self.run, *(as_read if raw else normalised)(self.again))
@@ -98,9 +98,9 @@ def normalised(table: pd.DataFrame) -> tuple[Ints, Ints]:
 
 
 def as_read(table: pd.DataFrame) -> tuple[Ints, Ints]:
-    """The same as the clock was read."""
+    """Steps by the wall's clock and host work, with all that happened to the machine."""
     host = np.rint(host_s(table) * table["drift"].to_numpy() * 1e9).astype(np.int64)
-    return table["step_ns"].to_numpy(np.int64), host
+    return table["wall_ns"].to_numpy(np.int64), host
 
 
 def replay(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from time import perf_counter_ns
+from time import perf_counter_ns, thread_time_ns
 from typing import Any
 
 import torch
@@ -40,8 +40,8 @@ class Copy:
 class TorchDevice:
     """A `calibrate.executor.Device`: *model* with *cache*.
 
-    Durations are those of the device's own events where it has them, else of the host's clock
-    around the pass, greedy sampling included.
+    A GPU's clock is its events, a CPU's the time that the one thread computed: neighbours on the
+    same core count in the wall's time alone. Greedy sampling is part of a pass.
     """
 
     def __init__(self, model: Llama, cache: PagedCache) -> None:
@@ -51,7 +51,7 @@ class TorchDevice:
         self.on_gpu = model.device.type == "cuda"
 
     def now_ns(self) -> int:
-        return perf_counter_ns()
+        return perf_counter_ns() if self.on_gpu else thread_time_ns()
 
     def prepare(self, rows: list[tuple[list[int], int, list[int]]]) -> Flat:
         return self.model.prepare([Row(*row) for row in rows], self.cache)
@@ -76,24 +76,27 @@ class TorchDevice:
         )
         return state
 
-    def run(self, prepared: Flat | Rectangle) -> tuple[list[int], int]:
+    def run(self, prepared: Flat | Rectangle) -> tuple[list[int], int, int]:
         if isinstance(prepared, Rectangle):
             padded, cache = prepared.padded, prepared.cache
             return self._timed(lambda: self.model.forward_padded(padded, cache))
         return self._timed(lambda: self.model.forward(prepared, self.cache))
 
-    def _timed(self, forward: Callable[[], torch.Tensor]) -> tuple[list[int], int]:
+    def _timed(self, forward: Callable[[], torch.Tensor]) -> tuple[list[int], int, int]:
         if not self.on_gpu:
-            began = perf_counter_ns()
+            wall, began = perf_counter_ns(), thread_time_ns()
             tokens = greedy(forward())
-            return tokens, perf_counter_ns() - began
+            return tokens, thread_time_ns() - began, perf_counter_ns() - wall
         event: Any = torch.cuda.Event
         begin, end = event(enable_timing=True), event(enable_timing=True)
+        torch.cuda.synchronize()  # what was prepared is there
+        wall = perf_counter_ns()
         begin.record()
         chosen = forward().argmax(dim=-1)
         end.record()
         tokens = chosen.tolist()  # waits for the device
-        return tokens, round(begin.elapsed_time(end) * 1e6)
+        wall = perf_counter_ns() - wall
+        return tokens, round(begin.elapsed_time(end) * 1e6), wall
 
     def copy_out(self, blocks: Sequence[int]) -> Copy:
         return Copy(self.cache.copy_out(blocks))

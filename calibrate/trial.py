@@ -6,6 +6,7 @@ A machine drifts over minutes, so what is compared is measured side by side.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -17,7 +18,7 @@ from calibrate.clock import WINDOW, Runner
 from calibrate.curves import Curves, fit_curves
 from calibrate.executor import Device
 from calibrate.host import fit_host
-from calibrate.measure import Plan, measure
+from calibrate.points import Point
 from calibrate.replay import AnchorPace, Case, Replay, replay
 from calibrate.store import ANCHOR, Store
 from calibrate.validation import (
@@ -29,7 +30,7 @@ from calibrate.validation import (
     predicted,
     ranking,
 )
-from sim import Bucketed, Host, StepTime, Trace
+from sim import Bucketed, Host, Run, StepTime, Trace
 
 Progress = Callable[[str, int, int], None]
 """Told what is being done, and how much of it: (what, done, of how many)."""
@@ -38,12 +39,18 @@ HOST_REQUESTS = 12
 """Requests of the short replays from which the host's work is learnt, apart from the others."""
 
 
-class Station(Protocol):
-    """A model on a device, as the engine and as the harness ask for it."""
+class Rounds(Protocol):
+    """Measuring in rounds (`calibrate.campaign.Campaign`): ``measure`` sees to what is missing of
+    the first so many, ``aside`` is for what is done between them."""
 
-    device: Device
-    runner: Runner
-    graph_sizes: tuple[int, ...]
+    @property
+    def store(self) -> Store: ...
+    @property
+    def anchors(self) -> tuple[Point, Point]: ...
+    @property
+    def rounds(self) -> int: ...
+    def measure(self, rounds: int | None = None) -> int: ...
+    def aside(self) -> AbstractContextManager[None]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,12 +73,13 @@ class Trial:
 
 
 def run_trial(
-    station: Station,
-    plan: Plan,
-    store: Store,
+    device: Device,
+    runner: Runner,
+    campaign: Rounds,
     cases: Sequence[Case],
     trace: Trace,
     *,
+    graph_sizes: tuple[int, ...] = (),
     load: float = 0.6,
     passes: int = 3,
     progress: Progress = lambda what, done, total: None,
@@ -79,77 +87,104 @@ def run_trial(
     """Validate *cases* on *trace*, whose arrivals are spread out so that the policy with the
     smallest capacity works at *load* of it; and on the same requests all at once.
     """
-    total = 3 + 5 * len(cases)
-    done = 0
-
-    def tell(what: str) -> None:
-        nonlocal done
-        progress(what, done, total)
-        done += 1
-
-    def calibrate(turn: int) -> None:
-        tell(f"calibration, round {turn} of {plan.rounds}")
-        measure(station.runner, plan, store, rounds=turn)
-
-    calibrate(1)
-    references = anchors_of(store)
-
-    def pace() -> AnchorPace:
-        return AnchorPace(station.runner, (plan.decode_anchor, plan.prefill_anchor), references)
-
-    burst = scaled(trace, 0.0)
-    host: dict[str, Host] = {}
-    for case in cases:
-        tell(f"{case.name}: the host's work")
-        short = replay(station.device, burst.head(HOST_REQUESTS), case, pace, 1)
-        host[case.name] = fit_host(short.table)
-    first = model_of(store, station.graph_sizes, host)[1]
-    at_once = {case.name: predicted(first, burst, case) for case in cases}
-    seconds = {name: run.log.segments["end_ns"].max() / 1e9 for name, run in at_once.items()}
-    span = max(seconds.values()) / load
-    spread_out = scaled(trace, span)
-
-    real: dict[str, Replay] = {}
-    bursts: dict[str, Replay] = {}
-    for case in cases:
-        tell(f"{case.name}: requests over {span:.0f} s")
-        real[case.name] = replay(station.device, spread_out, case, pace, passes)
-        tell(f"{case.name}: all requests at once")
-        bursts[case.name] = replay(station.device, burst, case, pace, passes)
-    calibrate(2)
-    for case in cases:
-        for name, group in (("over time", real), ("at once", bursts)):
-            tell(f"{case.name}: the same schedule again, {name}")
-            once = group[case.name]
-            asked = once.run.requests
-            twice = replay(station.device, asked, case, pace, passes, told=once.done)
-            group[case.name] = replace(once, again=twice.table)
-    calibrate(3)
-    curves, model = model_of(store, station.graph_sizes, host)
-    frames = [iterations(model, real[case.name]) for case in cases]
+    steps = _Steps(progress, 3 + 5 * len(cases))
+    steps.tell("calibration, first round")
+    campaign.measure(1)
+    with campaign.aside():
+        replays = _Replays(device, runner, campaign, passes, steps)
+        burst = scaled(trace, 0.0)
+        host = replays.host(cases, burst)
+        first = model_of(campaign.store, graph_sizes, host)[1]
+        seconds = {case.name: _duration_s(predicted(first, burst, case)) for case in cases}
+        span = max(seconds.values()) / load
+        real = replays.once(cases, scaled(trace, span), f"requests over {span:.0f} s")
+        bursts = replays.once(cases, burst, "all requests at once")
+    steps.tell("calibration, second round")
+    campaign.measure(min(2, campaign.rounds))
+    with campaign.aside():
+        real = replays.twice(real, "over time")
+        bursts = replays.twice(bursts, "at once")
+    steps.tell("calibration, third round")
+    campaign.measure(campaign.rounds)
+    curves, model = model_of(campaign.store, graph_sizes, host)
+    frames = [iterations(model, replay) for replay in real]
     latencies = pd.concat(
         [
-            latency_errors(model, group[case.name], name)
-            for name, group in (("spread", real), ("burst", bursts))
-            for case in cases
+            latency_errors(model, replay, load_name)
+            for load_name, group in (("spread", real), ("burst", bursts))
+            for replay in group
         ],
         ignore_index=True,
     )
-    replays = [*real.values(), *bursts.values()]
     return Trial(
         curves=curves,
         model=model,
-        replays=real,
-        bursts=bursts,
+        replays={replay.case.name: replay for replay in real},
+        bursts={replay.case.name: replay for replay in bursts},
         each=pd.concat(frames, ignore_index=True),
         iterations=iteration_errors(frames),
         latencies=latencies,
         ranking=ranking(latencies),
         policies=policy_errors(latencies),
         load={name: value / span for name, value in seconds.items()},
-        worst_drift=max(r.worst for r in replays),
-        discarded=sum(r.discarded for r in replays),
+        worst_drift=max(replay.worst for replay in (*real, *bursts)),
+        discarded=sum(replay.discarded for replay in (*real, *bursts)),
     )
+
+
+@dataclass(slots=True)
+class _Steps:
+    """What is told of the progress."""
+
+    progress: Progress
+    total: int
+    done: int = 0
+
+    def tell(self, what: str) -> None:
+        self.progress(what, self.done, self.total)
+        self.done += 1
+
+
+class _Replays:
+    """Real runs on one device, against one reference speed."""
+
+    def __init__(
+        self, device: Device, runner: Runner, campaign: Rounds, passes: int, steps: _Steps
+    ) -> None:
+        self.device, self.passes, self.steps = device, passes, steps
+        references, anchors = anchors_of(campaign.store), campaign.anchors
+        self.pace = lambda: AnchorPace(runner, anchors, references)
+
+    def host(self, cases: Sequence[Case], burst: Trace) -> dict[str, Host]:
+        """The host's work under each policy, from the first requests alone."""
+        found = {}
+        for case in cases:
+            self.steps.tell(f"{case.name}: the host's work")
+            short = replay(self.device, burst.head(HOST_REQUESTS), case, self.pace, 1)
+            found[case.name] = fit_host(short.table)
+        return found
+
+    def once(self, cases: Sequence[Case], trace: Trace, what: str) -> list[Replay]:
+        """*trace* under every policy."""
+        done = []
+        for case in cases:
+            self.steps.tell(f"{case.name}: {what}")
+            done.append(replay(self.device, trace, case, self.pace, self.passes))
+        return done
+
+    def twice(self, runs: Sequence[Replay], what: str) -> list[Replay]:
+        """The same schedules once more."""
+        done = []
+        for first in runs:
+            self.steps.tell(f"{first.case.name}: the same schedule again, {what}")
+            trace = first.run.requests
+            again = replay(self.device, trace, first.case, self.pace, self.passes, told=first.done)
+            done.append(replace(first, again=again.table))
+        return done
+
+
+def _duration_s(run: Run) -> float:
+    return float(run.log.segments["end_ns"].max()) / 1e9
 
 
 def anchors_of(store: Store) -> dict[str, float]:

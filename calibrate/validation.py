@@ -48,7 +48,7 @@ def predicted(model: Model, trace: Trace, case: Case) -> Run:
 
 def iterations(model: Model, replay: Replay) -> pd.DataFrame:
     """Every iteration that was really run: seconds measured (at the reference speed, ``raw``: by
-    the clock as read, ``again``: the second time), simulated, and the relative errors."""
+    the wall's clock, ``again``: the second time), simulated, and the relative errors."""
     table = replay.table
     shape = [table[name].to_numpy(np.int64) for name in SHAPE]
     flat, padded = model.flat.steps_ns(*shape), model.curve(True).steps_ns(*shape)
@@ -56,7 +56,7 @@ def iterations(model: Model, replay: Replay) -> pd.DataFrame:
         {
             "policy": replay.case.name,
             "measured_s": normalised(table)[0] / 1e9,
-            "raw_s": table["step_ns"] / 1e9,
+            "raw_s": table["wall_ns"] / 1e9,
             "simulated_s": np.where(table["padded"], padded, flat) / 1e9,
             "host_s": host_s(table),
         }
@@ -72,7 +72,7 @@ def iterations(model: Model, replay: Replay) -> pd.DataFrame:
     frame["raw_error"] = frame["simulated_s"] / frame["raw_s"] - 1.0
     if replay.again is not None:
         frame["noise"] = normalised(replay.again)[0] / 1e9 / frame["measured_s"] - 1.0
-        frame["raw_noise"] = replay.again["step_ns"].to_numpy() / 1e9 / frame["raw_s"] - 1.0
+        frame["raw_noise"] = replay.again["wall_ns"].to_numpy() / 1e9 / frame["raw_s"] - 1.0
     return frame.join(table[list(SHAPE)])
 
 
@@ -95,7 +95,7 @@ def iteration_errors(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 def latency_errors(model: Model, replay: Replay, load: str) -> pd.DataFrame:
     """Latencies and throughput of one replay: measured, simulated, signed error; ``noise``: how
-    far the same schedule run a second time is from the first; ``raw_``: by the clock as read."""
+    far the same schedule run a second time is from the first; ``raw_``: by the wall's clock."""
     run, trace = replay.run, replay.run.requests
     simulated = predicted(model, trace, replay.case)
     frame = side_by_side(run, simulated)

@@ -40,7 +40,7 @@ class Watched(TorchDevice):
 
     logits: torch.Tensor
 
-    def _timed(self, forward: Callable[[], torch.Tensor]) -> tuple[list[int], int]:
+    def _timed(self, forward: Callable[[], torch.Tensor]) -> tuple[list[int], int, int]:
         def seen() -> torch.Tensor:
             self.logits = forward()
             return self.logits

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,9 @@ from test_executor import SIZE, Ledger
 from calibrate.bars import Standing, as_table, standings
 from calibrate.design import Limits, anchors, design
 from calibrate.host import fit_host
-from calibrate.measure import Plan
+from calibrate.measure import Plan, measure
 from calibrate.points import Point
-from calibrate.replay import Case
+from calibrate.replay import AnchorPace, Case, replay
 from calibrate.store import Store
 from calibrate.trial import Trial, anchors_of, run_trial, scaled
 from calibrate.validation import iterations, latency_errors, ranking
@@ -57,7 +58,7 @@ class Device(Ledger):
         self.clock += 20_000
         return self.clock + round(self.runner.moment * 1e9)
 
-    def run(self, prepared: Any) -> tuple[list[int], int]:
+    def run(self, prepared: Any) -> tuple[list[int], int, int]:
         if isinstance(prepared, dict):
             rows, length = prepared["rows"], prepared["length"]
             made = len(rows[0]) - prepared["prompts"][0]
@@ -73,7 +74,8 @@ class Device(Ledger):
             region = "mixed" if pasts and chunks else "decode" if pasts else "prefill"
             point = Point(region, pasts=pasts, chunks=chunks)  # type: ignore[arg-type]
         self.runner.prepare(point)
-        return super().run(prepared)[0], round(self.runner.run().step_s * 1e9)
+        ns = round(self.runner.run().step_s * 1e9)
+        return super().run(prepared)[0], ns, ns
 
     def prepare_rectangle(self, prompts: list[list[int]], length: int, room: int) -> Any:
         state = super().prepare_rectangle(prompts, length, room)
@@ -86,11 +88,29 @@ class Device(Ledger):
 
 @dataclass
 class Fake:
-    """A station."""
+    """The machine, and measuring on it in rounds."""
 
     runner: FakeRunner
     device: Device
-    graph_sizes: tuple[int, ...] = ()
+    store: Store
+    points: int = 80
+    rounds: int = 3
+    anchors: tuple[Point, Point] = anchors(LIMITS)
+
+    def measure(self, rounds: int | None = None) -> int:
+        one, other = self.anchors
+        plan = Plan(
+            points=tuple(design(LIMITS, self.points)),
+            decode_anchor=one,
+            prefill_anchor=other,
+            repeats=1,
+            warm_up_s=0.0,
+        )
+        with self.store.opened({}):
+            return measure(self.runner, plan, self.store, rounds=rounds)
+
+    def aside(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 def a_trace(count: int = 40) -> Trace:
@@ -102,20 +122,8 @@ def a_trace(count: int = 40) -> Trace:
 
 def trial(folder: Path, noise: float, drift: Any) -> tuple[Trial, Fake]:
     runner = FakeRunner(truth, noise=noise, drift=drift)
-    station = Fake(runner, Device(runner))
-    one, other = anchors(LIMITS)
-    plan = Plan(
-        points=tuple(design(LIMITS, 80)),
-        decode_anchor=one,
-        prefill_anchor=other,
-        rounds=3,
-        repeats=1,
-        warm_up_s=0.0,
-    )
-    store = Store(folder, {})
-    with store.opened({}):
-        found = run_trial(station, plan, store, CASES, a_trace(), passes=1)
-    return found, station
+    fake = Fake(runner, Device(runner), Store(folder, {}))
+    return run_trial(fake.device, runner, fake, CASES, a_trace(), passes=1), fake
 
 
 @pytest.fixture(scope="module")
@@ -140,11 +148,11 @@ def test_a_quiet_machine_is_simulated_to_its_noise(quiet: tuple[Trial, Fake]) ->
 
 def test_the_second_time_is_the_same_schedule(quiet: tuple[Trial, Fake]) -> None:
     found, _ = quiet
-    for replay in [*found.replays.values(), *found.bursts.values()]:
-        assert replay.again is not None
+    for served in [*found.replays.values(), *found.bursts.values()]:
+        assert served.again is not None
         shape = ["padded", "decodes", "context", "chunks", "tokens", "chunk_past"]
-        assert replay.again[shape].equals(replay.table[shape])
-        assert not replay.again["step_ns"].equals(replay.table["step_ns"])
+        assert served.again[shape].equals(served.table[shape])
+        assert not served.again["step_ns"].equals(served.table["step_ns"])
 
 
 def test_a_drifting_machine_is_put_right(tmp_path: Path) -> None:
@@ -192,8 +200,6 @@ def test_a_curve_that_is_wrong_is_seen(quiet: tuple[Trial, Fake]) -> None:
 def test_a_replay_on_an_unsteady_machine_is_run_again(
     tmp_path: Path, quiet: tuple[Trial, Fake]
 ) -> None:
-    from calibrate.replay import AnchorPace, replay
-
     _, station = quiet
     one, other = anchors(LIMITS)
     slow = {"on": True}
@@ -210,24 +216,11 @@ def test_a_replay_on_an_unsteady_machine_is_run_again(
 
 def test_the_first_anchors_are_the_reference(tmp_path: Path) -> None:
     runner = FakeRunner(truth, drift=lambda moment: 1.0 + moment / 10)
-    station = Fake(runner, Device(runner))
-    one, other = anchors(LIMITS)
-    plan = Plan(
-        points=tuple(design(LIMITS, 40)),
-        decode_anchor=one,
-        prefill_anchor=other,
-        rounds=1,
-        repeats=1,
-        warm_up_s=0.0,
-    )
-    store = Store(tmp_path / "raw", {})
-    from calibrate.measure import measure
-
-    with store.opened({}):
-        measure(station.runner, plan, store)
-    references = anchors_of(store)
-    assert references["decode"] == pytest.approx(truth(one), rel=0.05)
-    assert references["prefill"] == pytest.approx(truth(other), rel=0.05)
+    fake = Fake(runner, Device(runner), Store(tmp_path / "raw", {}), points=40)
+    fake.measure(1)
+    references = anchors_of(fake.store)
+    for kind, point in zip(("decode", "prefill"), fake.anchors, strict=True):
+        assert references[kind] == pytest.approx(truth(point), rel=0.05)
 
 
 def test_host_work_is_learnt_term_by_term() -> None:
