@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from calibrate.faults import CalibrationError
 
-class ArchitectureError(ValueError):
+
+class ArchitectureError(CalibrationError):
     """A model that this decoder cannot be; the message says what is wrong and what to do."""
 
 

@@ -60,7 +60,7 @@ class Machine(Protocol):
     @property
     def runner(self) -> Runner: ...
 
-    def floor_s(self, point: Point) -> float | None: ...
+    def floor_s(self, point: Point, again: bool) -> float | None: ...
 
     def copies(self) -> dict[str, Copies]: ...
 
@@ -155,7 +155,11 @@ class Campaign:
             settings=self.settings,
             data=data,
             curves=curves,
-            host=host_work(data.raw, schedule_seconds(self.settings.limits.slots)),
+            host=host_work(
+                data.raw,
+                schedule_seconds(self.settings.limits.slots),
+                has_events=self.settings.device != "cpu",
+            ),
             swap=self.machine.copies(),
             anchors={"decode": self.base.decode_anchor, "prefill": self.base.prefill_anchor},
             missing=missing,

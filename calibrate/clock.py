@@ -1,7 +1,7 @@
 """Running one step and timing it: what a runner answers, drift, and a machine held still.
 
-Two clocks: the host's, from the call until the device has finished, and, on a device that has
-them, its own events around the same work.
+Two clocks: the host's, from the call until the device has finished, and the device's own: events
+around the same work on a GPU, on a CPU the processor time of the thread that computes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WINDOW = 5
 class Reading:
     """One pass, in seconds. ``prepare_s``: host work for its metadata, before the step;
     ``launch_s``: until the call returned; ``host_s``: until the device had finished, by the host's
-    clock; ``device_s``: by the device's events, None where there are none (on a CPU)."""
+    clock; ``device_s``: by the device's own, None where it has none."""
 
     prepare_s: float
     host_s: float

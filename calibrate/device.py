@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from calibrate.architecture import PRESETS, Architecture
+from calibrate.faults import CalibrationError
 
 DTYPES: dict[str, torch.dtype] = {
     "fp32": torch.float32,
@@ -16,7 +17,7 @@ DTYPES: dict[str, torch.dtype] = {
 """The number formats of weights and cache."""
 
 
-class DeviceError(ValueError):
+class DeviceError(CalibrationError):
     """A device or a number format that cannot be used; the message says which can."""
 
 

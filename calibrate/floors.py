@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from calibrate.points import Point
@@ -97,46 +97,57 @@ def peaks_of(device_name: str) -> Peaks | None:
     return next((peaks for peaks in KNOWN if peaks.device == device_name), None)
 
 
-SLACK = 1.25
-"""Measured peaks are raised by this much: a quiet moment later may beat the best seen here."""
+SLACK, REPEATS = 1.25, 20
+"""Measured peaks are the best of so many, raised by this much: a quiet moment later may beat it."""
 
 
-def measured_peaks(
-    device: str, name: str, dtype: str, buffer_bytes: int, repeats: int = 8
-) -> Peaks:
-    """What a copy of *buffer_bytes* (the model's weights, so that it sits in the same level of
-    memory), a sum over them, and a square matrix product reach here: the best of a few, since a
-    floor is what cannot be beaten."""
+def measured_peaks(device: str, name: str, dtype: str, buffer_bytes: int) -> Peaks:
+    """What copying and reading *buffer_bytes* (the model's weights, so that they sit in the same
+    level of memory) and products of square matrices reach here, by the clock that steps are
+    measured with: the best of many, since a floor is what cannot be beaten."""
     import torch
 
     kind = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[dtype]
     values = max(buffer_bytes // kind.itemsize, MIB)
     source = torch.ones(values, dtype=kind, device=device)
     target = torch.empty_like(source)
-    side = 1024 if device == "cpu" else 8192
-    left = torch.ones((side, side), dtype=kind, device=device)
+    now = time.thread_time if device == "cpu" else time.perf_counter
 
     def best(work: Callable[[], object]) -> float:
         times = []
-        for _ in range(repeats):
+        for _ in range(REPEATS):
             _finish(device)
-            started = time.perf_counter()
+            started = now()
             work()
             _finish(device)
-            times.append(time.perf_counter() - started)
+            times.append(now() - started)
         return min(times)
+
+    def product(side: int) -> float:
+        left = torch.ones((side, side), dtype=kind, device=device)
+        return 2 * side**3 / best(lambda: left @ left)
 
     size = values * kind.itemsize
     copied = 2 * size / best(lambda: target.copy_(source))
     read = size / best(lambda: torch.dot(source, source))
-    rate = 2 * side**3 / best(lambda: left @ left)
+    sides = (256, 512, 1024) if device == "cpu" else (4096, 8192)
     return Peaks(
         device=name,
         bytes_per_s=SLACK * max(copied, read),
-        flops_per_s={dtype: SLACK * rate},
-        source=f"measured here: the faster of copying and reading {size / MIB:.0f} MiB, "
-        f"a product of {side}x{side} matrices, plus {SLACK - 1:.0%}",
+        flops_per_s={dtype: SLACK * max(map(product, sides))},
+        source=f"measured here: the faster of copying and reading {size / MIB:.0f} MiB, the best "
+        f"product of square matrices of {sides}, plus {SLACK - 1:.0%}",
     )
+
+
+def higher(one: Peaks, other: Peaks) -> Peaks:
+    """The higher rate of each: what two moments of one device reached."""
+    rates = {
+        dtype: max(rate, other.flops_per_s.get(dtype, 0.0))
+        for dtype, rate in one.flops_per_s.items()
+    }
+    faster = max(one.bytes_per_s, other.bytes_per_s)
+    return replace(one, bytes_per_s=faster, flops_per_s=rates)
 
 
 def _finish(device: str) -> None:

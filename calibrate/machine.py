@@ -5,7 +5,8 @@ What the options of `itersim calibrate run` do not say is chosen here, from devi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,11 @@ except ImportError as error:
 
 from calibrate.architecture import Architecture, load_architecture
 from calibrate.campaign import Settings
+from calibrate.clock import steady
 from calibrate.design import Limits
 from calibrate.device import device_of, dtype_of, free_bytes
 from calibrate.environment import cpu_name, environment, software
-from calibrate.floors import Floor, measured_peaks, peaks_of
+from calibrate.floors import Floor, Peaks, higher, measured_peaks, peaks_of
 from calibrate.model import Llama
 from calibrate.overheads import Copies, copies
 from calibrate.points import Point
@@ -67,10 +69,17 @@ class Wanted:
 
 
 class ModelMachine:
-    """`calibrate.campaign.Machine` for a `Llama`."""
+    """`calibrate.campaign.Machine` for a `Llama`. *remeasure*: where the peaks of *floor* were
+    measured and are not a data sheet's, how to measure them once more."""
 
-    def __init__(self, model: Llama, limits: Limits, floor: Floor) -> None:
-        self.floor = floor
+    def __init__(
+        self,
+        model: Llama,
+        limits: Limits,
+        floor: Floor,
+        remeasure: Callable[[], Peaks] | None = None,
+    ) -> None:
+        self.floor, self.remeasure = floor, remeasure
         self.device = str(model.device)
         self._runner = ModelRunner(model, limits.kv_blocks, limits.block_size)
 
@@ -78,7 +87,9 @@ class ModelMachine:
     def runner(self) -> ModelRunner:
         return self._runner
 
-    def floor_s(self, point: Point) -> float | None:
+    def floor_s(self, point: Point, again: bool) -> float | None:
+        if again and self.remeasure is not None:
+            self.floor = replace(self.floor, peaks=higher(self.floor.peaks, self.remeasure()))
         return self.floor(point)
 
     def copies(self) -> dict[str, Copies]:
@@ -103,7 +114,13 @@ def machine_of(wanted: Wanted) -> tuple[Settings, ModelMachine]:
     limits = _limits(wanted, default, architecture, device, kind.itemsize)
     name = cpu_name() if device.type == "cpu" else torch.cuda.get_device_name(device)
     weights = architecture.streamed_bytes(kind.itemsize)
-    peaks = peaks_of(name) or measured_peaks(str(device), name, dtype, weights)
+
+    def peaks_here() -> Peaks:
+        with steady(one_thread=device.type == "cpu"):
+            return measured_peaks(str(device), name, dtype, weights)
+
+    known = peaks_of(name)
+    peaks = known or peaks_here()
     floor = Floor(sizes=architecture, peaks=peaks, dtype=dtype, bytes_per_value=kind.itemsize)
     versions = software()
     settings = Settings(
@@ -120,7 +137,7 @@ def machine_of(wanted: Wanted) -> tuple[Settings, ModelMachine]:
             "weights": "random" if wanted.weights is None else str(wanted.weights),
         },
     )
-    return settings, ModelMachine(model, limits, floor)
+    return settings, ModelMachine(model, limits, floor, None if known else peaks_here)
 
 
 def _limits(

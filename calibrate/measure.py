@@ -29,6 +29,11 @@ Progress = Callable[[int, int, str], None]
 """Told how many samples are done, of how many, and what is being measured."""
 
 
+Floors = Callable[[Point, bool], float | None]
+"""The least seconds that a step can take, None if nobody knows; asked *again* about a sample below
+it, it may look once more at what the device can do."""
+
+
 class MeasureError(CalibrationError):
     """A measurement that cannot go on, or cannot be believed; the message says what to do."""
 
@@ -76,7 +81,7 @@ def measure(
     *,
     rounds: int | None = None,
     stop_s: float = math.inf,
-    floor_s: Callable[[Point], float | None] = lambda point: None,
+    floor_s: Floors = lambda point, again: None,
     now: Callable[[], float] = time.time,
     progress: Progress = lambda done, total, label: None,
 ) -> int:
@@ -147,7 +152,7 @@ class _Session:
     plan: Plan
     store: Store
     drift: Drift
-    floor_s: Callable[[Point], float | None]
+    floor_s: Floors
     now: Callable[[], float]
 
     def anchor(self, kind: str) -> None:
@@ -177,7 +182,9 @@ class _Session:
         reading: Reading,
         spread: float,
     ) -> None:
-        floor = self.floor_s(point)
+        floor = self.floor_s(point, False)
+        if floor is not None and reading.step_s < floor:
+            floor = self.floor_s(point, True)
         self.store.append(
             {
                 "region": region,

@@ -16,7 +16,7 @@ import pandas as pd
 from scipy.optimize import nnls
 
 import sim
-from calibrate.samples import Floats
+from calibrate.host import fit_host
 from calibrate.store import ANCHOR
 
 
@@ -38,42 +38,33 @@ class HostWork:
         return {k: None if v is None else _short(v) for k, v in asdict(self).items()}
 
 
-def host_work(raw: pd.DataFrame, schedule_s: float) -> HostWork:
-    """From the ``prepare_s`` of raw samples, least absolute relative errors in effect."""
+def host_work(raw: pd.DataFrame, schedule_s: float, has_events: bool) -> HostWork:
+    """From the ``prepare_s`` of raw samples."""
     steps = raw[raw["region"] != ANCHOR]
-    columns = np.column_stack(
-        [
-            np.ones(len(steps)),
-            (steps["decodes"] + steps["chunks"]).to_numpy(np.float64),
-            (steps["decodes"] + steps["tokens"]).to_numpy(np.float64),
-        ]
+    prepared = fit_host(
+        pd.DataFrame(
+            {
+                "decodes": steps["decodes"],
+                "chunks": steps["chunks"],
+                "tokens": steps["tokens"],
+                "admitted": 0,
+                "between_ns": 0.0,
+                "prepare_ns": steps["prepare_s"] * 1e9,
+                "swap_ns": 0.0,
+                "drift": steps["drift"],
+            }
+        )
     )
-    a, b, c = _robust(columns, steps["prepare_s"].to_numpy(np.float64))
-    on_device = steps["device_s"].notna().any()
-    gap = float((steps["host_s"] - steps["device_s"]).median()) if on_device else None
-    launch = float(steps["launch_s"].median()) if on_device else None
+    gap = float((steps["host_s"] - steps["device_s"]).median()) if has_events else None
+    launch = float(steps["launch_s"].median()) if has_events else None
     return HostWork(
         schedule_s=schedule_s,
-        constant_s=a,
-        per_sequence_s=b,
-        per_token_s=c,
+        constant_s=prepared.constant_s,
+        per_sequence_s=prepared.per_sequence_s,
+        per_token_s=prepared.per_token_s,
         gap_s=gap,
         launch_s=launch,
     )
-
-
-def _robust(columns: Floats, target: Floats) -> tuple[float, float, float]:
-    """Coefficients >= 0 by least absolute residuals (weights 1/|residual|, a few rounds)."""
-    size = np.maximum(columns.max(axis=0), 1.0)
-    weight = 1.0 / np.maximum(target, 1e-9)
-    solution = np.zeros(3)
-    for _ in range(20):
-        scaled = columns / size * weight[:, None]
-        solution = nnls(scaled, target * weight)[0] / size
-        off = np.abs(columns @ solution - target) / np.maximum(target, 1e-9)
-        weight = 1.0 / np.maximum(target, 1e-9) / np.sqrt(np.maximum(off, 0.01))
-    a, b, c = (float(value) for value in solution)
-    return a, b, c
 
 
 def schedule_seconds(slots: int, requests: int = 200) -> float:

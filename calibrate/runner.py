@@ -16,6 +16,12 @@ from calibrate.model import Llama
 from calibrate.points import Point, is_padded
 from calibrate.rows import Row
 
+Host = Callable[[], Any]
+"""Makes the metadata of a step."""
+
+Step = Callable[[Any], torch.Tensor]
+"""Computes the step of such metadata: logits."""
+
 
 class ModelRunner:
     """Runs points on *model*. Caches hold no text, only room: times do not depend on values.
@@ -29,7 +35,7 @@ class ModelRunner:
         self.rng = np.random.default_rng(seed)
         self.device = model.device
         self.events = None if self.device.type == "cpu" else (_event(), _event())
-        self.work: tuple[Callable[[], Any], Callable[[Any], torch.Tensor]] | None = None
+        self.work: tuple[Host, Step] | None = None
 
     def prepare(self, point: Point) -> None:
         self.work = None  # a rectangle of before gives its memory back
@@ -39,26 +45,33 @@ class ModelRunner:
     def run(self) -> Reading:
         assert self.work is not None, "prepare a point first"
         with _memory_errors():
-            return self._timed(*self.work)
+            return (self._on_cpu if self.events is None else self._on_gpu)(*self.work)
 
-    def _timed(self, host: Callable[[], Any], step: Callable[[Any], torch.Tensor]) -> Reading:
-        started = time.thread_time() if self.events is None else time.perf_counter()
+    def _on_cpu(self, host: Host, step: Step) -> Reading:
+        """The device's clock is the processor time of this one thread: what else runs on the
+        machine does not count in it, as long as it leaves the caches alone."""
+        started = time.thread_time()
         metadata = host()
-        prepared = time.thread_time() if self.events is None else time.perf_counter()
+        prepared = time.thread_time()
+        begun, computing = time.perf_counter(), time.thread_time()
+        step(metadata).argmax(dim=-1)
+        computed, ended = time.thread_time(), time.perf_counter()
+        return Reading(
+            prepare_s=prepared - started, host_s=ended - begun, device_s=computed - computing
+        )
+
+    def _on_gpu(self, host: Host, step: Step) -> Reading:
+        """Events lie around the work in the device's queue."""
+        assert self.events is not None
+        begin, end = self.events
+        started = time.perf_counter()
+        metadata = host()
+        prepared = time.perf_counter()
         self._finish()  # of the copies to the device, which a step would wait for
         begun = time.perf_counter()
-        if self.events is None:
-            computing = time.thread_time()
-            step(metadata).argmax(dim=-1)
-            computed = time.thread_time()
-            return Reading(
-                prepare_s=prepared - started,
-                host_s=time.perf_counter() - begun,
-                device_s=computed - computing,
-            )
-        self.events[0].record()
+        begin.record()
         step(metadata).argmax(dim=-1)
-        self.events[1].record()
+        end.record()
         launched = time.perf_counter()
         self._finish()
         ended = time.perf_counter()
@@ -66,10 +79,10 @@ class ModelRunner:
             prepare_s=prepared - started,
             launch_s=launched - begun,
             host_s=ended - begun,
-            device_s=self.events[0].elapsed_time(self.events[1]) / 1e3,
+            device_s=begin.elapsed_time(end) / 1e3,
         )
 
-    def _flat(self, point: Point) -> tuple[Callable[[], Any], Callable[[Any], torch.Tensor]]:
+    def _flat(self, point: Point) -> tuple[Host, Step]:
         """Rows with random tokens, and blocks that no other row has."""
         places = [int(block) for block in self.rng.permutation(self.cache.blocks)]
         rows, used = [], 0
@@ -80,7 +93,7 @@ class ModelRunner:
         model, cache = self.model, self.cache
         return lambda: model.prepare(rows, cache), lambda flat: model.forward(flat, cache)
 
-    def _padded(self, point: Point) -> tuple[Callable[[], Any], Callable[[Any], torch.Tensor]]:
+    def _padded(self, point: Point) -> tuple[Host, Step]:
         """A rectangle in which prompts are of random lengths, the longest as long as it is."""
         first = bool(point.chunks)
         longest = point.chunks[0][0] if first else point.pasts[0]

@@ -15,9 +15,10 @@ from pathlib import Path
 import torch
 
 from calibrate.architecture import Architecture
+from calibrate.faults import CalibrationError
 
 
-class WeightsError(ValueError):
+class WeightsError(CalibrationError):
     """Files that do not hold the weights this architecture needs; the message names which."""
 
 

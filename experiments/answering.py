@@ -54,6 +54,9 @@ def explain(error: Exception) -> int:
     if wrong or _is_out_of_range(error):
         tell(f"itersim: {error}")
         return WRONG_INPUT
+    if isinstance(error, MemoryError) and str(error):  # it says what would fit
+        tell(f"itersim: {error}")
+        return WRONG_INPUT
     if isinstance(error, MemoryError):
         tell("itersim: out of memory; simulate fewer requests at once (requests, limit, seeds)")
         return SOME_FAILED

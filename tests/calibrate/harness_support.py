@@ -93,7 +93,7 @@ class FakeMachine:
 
     runner: FakeRunner
 
-    def floor_s(self, point: Point) -> float | None:
+    def floor_s(self, point: Point, again: bool) -> float | None:
         return None
 
     def copies(self) -> dict[str, Copies]:

@@ -300,12 +300,24 @@ def test_a_line_that_is_no_sample_is_named(tmp_path: Path, line: str, message: s
 def test_a_sample_under_its_floor_is_an_error_that_names_it(tmp_path: Path) -> None:
     worst = max(plan().points, key=curve_time())
 
-    def floor(point: Point) -> float:
+    def floor(point: Point, again: bool) -> float:
         return curve_time()(point) * (1.1 if point == worst else 0.5)
 
     with pytest.raises(MeasureError, match=r"less than the .* ms that its bytes") as caught:
         measured(tmp_path, FakeRunner(curve_time()), plan(), floor_s=floor)
     assert str(caught.value).startswith(worst.text())
+
+
+def test_a_floor_that_was_too_high_is_looked_at_once_more(tmp_path: Path) -> None:
+    asked = []
+
+    def floor(point: Point, again: bool) -> float:
+        asked.append(again)
+        return curve_time()(point) * (0.9 if again else 1.1)
+
+    frame = measured(tmp_path, FakeRunner(curve_time()), plan(), floor_s=floor).frame()
+    assert asked == [False, True] * len(frame)
+    assert (frame["floor_s"] < frame["host_s"]).all()
 
 
 def test_out_of_memory_names_the_largest_step_that_fits() -> None:
