@@ -31,9 +31,9 @@ TTFT_WEIGHT = 0.25
 """An error of TTFT against one of TPOT: an error of speed is some four times as large in TTFT,
 which adds up what a request waits for."""
 
-COARSE_S = (0.0, 0.0005, 0.001, 0.002, 0.004, 0.008, 0.012, 0.016, 0.02, 0.024, 0.03, 0.04)
-FINE = 6
-"""Where a fitted time is looked for first, and how often the interval about the best is cut."""
+COARSE_S = (0.0, 0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.024, 0.032)
+FINE = 4
+"""Where a fitted time is looked for first, and how often the intervals about the best are cut."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,8 +130,8 @@ def fitted(measured: MeasuredRun, setup: Setup, names: Sequence[str], first: int
     """The times *names* under which the first *first* requests come nearest to what they got.
 
     Distributions are compared, not requests: where a request lands within a step is chance. A
-    constant front end only shifts everything, so it needs no simulation of its own; the others are
-    looked for one after the other, on a coarse grid and then about its best.
+    constant front end only shifts everything, so it needs no simulation of its own; of the others
+    the one that helps most comes first, each on a coarse grid and then about its best.
 
     Raises CalibrationError for an unknown name, or when there is nothing to fit to.
     """
@@ -145,10 +145,13 @@ def fitted(measured: MeasuredRun, setup: Setup, names: Sequence[str], first: int
     search = _Search(measured, setup, "front_end" in names, first)
     others = [name for name in FITTED if name in names and name != "front_end"]
     values = dict.fromkeys(others, 0.0)
-    for _ in range(2 if len(others) > 1 else 1):
-        for name in others:
-            values[name] = search.along(name, values)
     front, loss = search.at(values)
+    while others:
+        best = {name: search.along(name, values) for name in others}
+        name = min(others, key=lambda one: best[one][1])
+        values[name] = best[name][0]
+        front, loss = search.at(values)
+        others.remove(name)
     if "front_end" in names:
         values = {"front_end": front, **values}
     return Fit({k: float(f"{v:.3g}") for k, v in values.items()}, loss, search.count)
@@ -188,14 +191,15 @@ class _Search:
             loss += float(np.mean((told["tpot_s"] / self.real["tpot_s"] - 1.0) ** 2))
         return loss
 
-    def along(self, name: str, values: Mapping[str, float]) -> float:
-        """The best value of *name*, the others as they are."""
+    def along(self, name: str, values: Mapping[str, float]) -> tuple[float, float]:
+        """(the best value of *name*, the others as they are; the loss with it)."""
         tried = {v: self.at({**values, name: v})[1] for v in COARSE_S}
         for _ in range(FINE):
             best = min(tried, key=lambda value: (tried[value], value))
             for value in _between(sorted(tried), best):
                 tried[value] = self.at({**values, name: value})[1]
-        return min(tried, key=lambda value: (tried[value], value))
+        best = min(tried, key=lambda value: (tried[value], value))
+        return best, tried[best]
 
 
 def _between(places: Sequence[float], best: float) -> Iterator[float]:

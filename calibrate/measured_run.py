@@ -133,9 +133,9 @@ def _names(path: Path, there: list[str], said: dict[str, str]) -> dict[str, str]
     for ours, names in {**COUNTS, **TIMES}.items():
         endings = ("",) if ours in COUNTS else (*UNITS, "")
         candidates = (f"{name}{end}" for name in names for end in endings)
-        theirs = next((lower[name] for name in candidates if name in lower), None)
-        if ours not in found and theirs is not None:
-            found[ours] = theirs
+        first = next((lower[name] for name in candidates if name in lower), None)
+        if ours not in found and first is not None:
+            found[ours] = first
     for ours, instead in (
         ("arrival", None),
         ("prompt_tokens", None),

@@ -114,9 +114,9 @@ def _columns(
             raise ReadError(f"{path}: column {theirs} is missing; found: {', '.join(there)}")
     found = {}
     for ours, names in NAMES.items():
-        theirs = said.get(ours) or next((name for name in names if name in there), None)
-        if theirs is not None:
-            found[ours] = theirs
+        name = said.get(ours) or next((name for name in names if name in there), None)
+        if name is not None:
+            found[ours] = name
         elif ours not in OPTIONAL:
             raise ReadError(
                 f"{path}: no column for {ours} (known: {', '.join(names)}); found: "

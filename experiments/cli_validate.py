@@ -56,14 +56,16 @@ def validate(
     ] = None,
     fit: Annotated[
         str | None,
-        typer.Option(metavar="A,B", help="With --against, fit these: front_end, host, overhead."),
+        typer.Option(
+            metavar="A,B", help="With --against, fit: front_end (default), host, overhead."
+        ),
     ] = None,
     first: Annotated[
         int | None,
         typer.Option(
             min=1,
             metavar="N",
-            help="Fit (front_end and host) on the first N requests, compare the others.",
+            help="Fit on the first N requests, compare the others.",
         ),
     ] = None,
     skip: Annotated[

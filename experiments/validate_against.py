@@ -30,8 +30,9 @@ PLACES = {
 }
 """Where a fitted time belongs in a spec."""
 
-UNMEASURED = ("front_end", "host")
-"""What is fitted to the first requests unless something else is said."""
+UNKNOWN = ("front_end",)
+"""What is fitted to the first requests unless something else is said: nobody measures it, and it
+is the cause of nothing else."""
 
 UNITS = {"ttft_s": ("TTFT", "ms", 1e3), "tpot_s": ("TPOT", "ms", 1e3), "e2e_s": ("E2E", "s", 1.0)}
 
@@ -84,7 +85,7 @@ def validate(spec: Spec, asked: Asked, out: Path, overwrite: bool = False) -> st
     """Replay, compare and write; what the command prints."""
     measured = read(asked.against, asked.columns, asked.unit)
     if asked.first is not None and not asked.fit:
-        asked = replace(asked, fit=UNMEASURED)
+        asked = replace(asked, fit=UNKNOWN)
     first = len(measured) if asked.first is None else asked.first
     skip = asked.skip if asked.skip is not None else (first if asked.first is not None else 0)
     if not 0 <= skip < len(measured):

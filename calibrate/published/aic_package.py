@@ -33,7 +33,6 @@ def measured(
     Raises ImportError without the package, ReadError for what it does not know.
     """
     engine = _engine(model, system, backend, tensor_parallel, version)
-    keys = {"system": system, "tensor_parallel": tensor_parallel}
     decode = [
         {"batch": n, "context": c, "decode_step_s": engine.decode_step_latency(n, c, 2) / 1e3}
         for n, c in product(ROWS, CONTEXTS)
@@ -48,9 +47,10 @@ def measured(
         for n, p in product(PROMPT_ROWS, PROMPTS)
     ]
     return Measurements(
-        pd.DataFrame(decode).assign(**keys),
-        pd.DataFrame(prefill).assign(**keys),
-        pd.DataFrame(_mixed(engine)).assign(**keys),
+        *(
+            pd.DataFrame(rows).assign(system=system, tensor_parallel=tensor_parallel)
+            for rows in (decode, prefill, list(_mixed(engine)))
+        )
     )
 
 
@@ -72,7 +72,7 @@ def _engine(
     model: str, system: str, backend: str, tensor_parallel: int, version: str | None
 ) -> Any:
     try:
-        from aiconfigurator_core.sdk import EngineHandle
+        from aiconfigurator_core.sdk import EngineHandle  # type: ignore[import-not-found,unused-ignore]  # an extra
     except ImportError:
         raise ImportError(
             "reading AIConfigurator's own database needs its package: pip install 'itersim[aic]', "

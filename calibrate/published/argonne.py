@@ -109,7 +109,10 @@ def solve(rows: pd.DataFrame) -> Solved:
     everything = np.arange(len(rows))
     curve = _fit(rows)
     held = np.array(
-        [latency(_fit(rows.iloc[np.delete(everything, i)]), rows.iloc[[i]])[0] for i in everything]
+        [
+            latency(_fit(rows.iloc[np.delete(everything, i)]), rows.iloc[i : i + 1])[0]
+            for i in range(len(rows))
+        ]
     )
     table = rows[["io_len", "batch", "latency_s"]].assign(
         fitted_s=latency(curve, rows), held_out_s=held

@@ -37,7 +37,7 @@ def document(rows: pd.DataFrame, name: str | None = None) -> Document:
             "only whole batches were timed. That a decode and a prefill token cost the same beyond "
             "the knee tells their parts apart.",
             "a prefill's attention grows with the prompt as its decodes' contexts do: it is "
-            "charged to per_context_s, so prompts alone are a little too cheap and decodes too dear.",
+            "charged to per_context_s, so prompts are a little too cheap and decodes too dear.",
             "the batch's prefill ran as one step.",
             "the host's work is in the terms, as far as the device waited for it.",
         ],

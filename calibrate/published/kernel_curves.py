@@ -100,10 +100,9 @@ def rising(values: Floats) -> Floats:
 def _grid(frame: pd.DataFrame, x: str, y: str) -> tuple[Floats, Floats, Floats]:
     """(x, y, seconds): a table of what was measured, gaps filled along y, then along x."""
     table = frame.pivot(index=x, columns=y, values="seconds")
-    for axis, places in ((1, table.columns), (0, table.index)):
-        table = table.apply(_filled, axis=axis, raw=True, args=(places.to_numpy(np.float64),))
-    places = table.index.to_numpy(np.float64), table.columns.to_numpy(np.float64)
-    return *places, table.to_numpy(np.float64)
+    rows, columns = table.index.to_numpy(np.float64), table.columns.to_numpy(np.float64)
+    values = np.apply_along_axis(_filled, 1, table.to_numpy(np.float64), columns)
+    return rows, columns, np.apply_along_axis(_filled, 0, values, rows)
 
 
 def _filled(values: Floats, places: Floats) -> Floats:
@@ -136,20 +135,14 @@ def _beside(
     group = [frame["n_decode"], frame["kv_decode"]]
     # within one d(n, context), relative to the whole kernel
     weight = 1.0 / frame["seconds"].to_numpy(np.float64)
-    mean = {
-        name: _weighted(value, weight**2, group)
-        for name, value in (("p", pairs), ("r", rest_of(frame)))
-    }
-    x, y = (pairs - mean["p"]) * weight, (rest_of(frame) - mean["r"]) * weight
+    rest = frame["rest"].to_numpy(np.float64)
+    x = (pairs - _weighted(pairs, weight**2, group)) * weight
+    y = (rest - _weighted(rest, weight**2, group)) * weight
     pair = max(float(x @ y / (x @ x)), 0.0)
-    frame["own"] = rest_of(frame) - pair * pairs
+    frame["own"] = rest - pair * pairs
     table = frame.groupby(["n_decode", "kv_decode"])["own"].median().unstack()
     table = table.reindex(index=n.astype(np.int64), columns=context.astype(np.int64))
     return pair, _extended(table, n, context)
-
-
-def rest_of(frame: pd.DataFrame) -> Floats:
-    return frame["rest"].to_numpy(np.float64)
 
 
 def _weighted(values: Floats, weight: Floats, group: list[pd.Series]) -> Floats:
@@ -163,7 +156,7 @@ def _weighted(values: Floats, weight: Floats, group: list[pd.Series]) -> Floats:
 def _extended(table: pd.DataFrame, n: Floats, context: Floats) -> Floats:
     """Gaps along the context interpolated; beyond the largest measured batch, as the two largest
     go on."""
-    values = table.apply(_filled, axis=1, raw=True, args=(context,)).to_numpy(np.float64, copy=True)
+    values = np.apply_along_axis(_filled, 1, table.to_numpy(np.float64), context)
     there = ~np.isnan(values).all(axis=1)
     known = np.flatnonzero(there)
     if len(known) < 2:

@@ -88,7 +88,8 @@ def read(folder: Path, prefix: str | None = None) -> Kernels:
         frame = frame.astype(dict.fromkeys(whole, "int64"))
         frame["seconds"] = frame.pop("time_us") / 1e6
         frames.append(frame)
-    return Kernels(*frames, folder=folder, prefix=prefix)
+    dense, per_sequence, attention = frames
+    return Kernels(dense, per_sequence, attention, folder, prefix)
 
 
 def layers_of(kernels: Kernels, layers: int | None = None) -> int:
