@@ -20,9 +20,9 @@ from calibrate.samples import medians
 from sim.steptime import Bucketed, Constant, Curve
 
 FOLDS = 10
-"""Parts of the configurations held out in turn; from as many as 60 configurations on."""
+"""Parts of the configurations held out in turn; each alone when there are few."""
 
-ALONE = 60
+FEW = 20
 
 BAR, GAIN = 0.025, 0.25
 """What a calibration should reach: a held-out error (median) of at most 2.5 %, and at least 25 %
@@ -150,7 +150,7 @@ def _chosen(
 ) -> tuple[Choice, pd.DataFrame]:
     """The best form, and what it and *plain* say of configurations they have not seen."""
     table = medians(samples)
-    folds = FOLDS if len(table) >= ALONE else None
+    folds = FOLDS if len(table) >= FEW else None
     choice = choose(table, forms, folds=folds)
     affine = held_out(table, plain, folds=folds)
     return choice, choice.held_out.assign(affine_error=affine["error"].to_numpy())

@@ -41,6 +41,9 @@ NOISE_FLOOR = 0.002
 """The smallest standard deviation believed, relative: else a form that is exact on half of the
 data would call the other half outliers."""
 
+MANY_PLACES, KNEES = 100, 32
+"""A knee is looked for at every measured place; of more than a hundred, at so many of them."""
+
 ROUNDS = 40
 SCALE_ROUNDS = 5
 """Re-weightings at most, and those in which the standard deviation is estimated again."""
@@ -176,7 +179,7 @@ def _fit_knee(
     tokens = data.axis("dense")
     names = ["base_s", "per_token_s", *form.terms]
     best: tuple[float, float] | None = None
-    for knee in np.unique(tokens)[1:-1]:
+    for knee in _some(np.unique(tokens)[1:-1]):
         _, loss = _solve(form, _knee_columns(data, form, knee), names, rest, data, rounds=1)
         if best is None or loss < best[0]:
             best = (loss, float(knee))
@@ -193,6 +196,13 @@ def _fit_knee(
         range=data.range(),
     )
     return curve, len(solution) + 1
+
+
+def _some(places: Floats) -> Floats:
+    """All of a few places, `KNEES` of many."""
+    if len(places) <= MANY_PLACES:
+        return places
+    return places[np.linspace(0, len(places) - 1, KNEES).round().astype(np.int64)]
 
 
 def _knee_columns(data: Columns, form: Form, knee: float) -> Floats:

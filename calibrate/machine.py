@@ -20,7 +20,7 @@ except ImportError as error:
 from calibrate.architecture import Architecture, load_architecture
 from calibrate.campaign import Settings
 from calibrate.clock import steady
-from calibrate.design import Limits
+from calibrate.design import DesignError, Limits
 from calibrate.device import device_of, dtype_of, free_bytes
 from calibrate.environment import cpu_name, environment, software
 from calibrate.floors import Floor, Peaks, higher, measured_peaks, peaks_of
@@ -150,6 +150,11 @@ def _limits(
     """The sizes that were given; the others as large as usual, as far as memory goes."""
     slots = wanted.slots or default.slots
     context = wanted.context or min(default.context, architecture.max_context)
+    if context > architecture.max_context:
+        raise DesignError(
+            f"context {context}: {architecture.name} has {architecture.max_context} positions; "
+            "give a context of at most that"
+        )
     blocks = slots * -(-context // wanted.block_size) + slots
     if wanted.kv_blocks is None and (free := free_bytes(device)) is not None:
         room = int(free * SHARE)
