@@ -1,6 +1,7 @@
 """Attention of each request to its own entries, through block tables (Orca, OSDI '22, section 4).
 
-A backend turns rows into an `Attend`: host work first, then one call per layer.
+A backend turns rows into an `Attend`: host work first, then one call per layer. The one here is
+the reference; `calibrate.flash` has those for GPUs, `calibrate.decoding` what graphs can capture.
 """
 
 from __future__ import annotations
@@ -9,12 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
 
 from calibrate.cache import PagedCache
-from calibrate.rows import Attend, Row
+from calibrate.rows import Attend, Row, tables
 
 
 class Backend(Protocol):
@@ -53,19 +53,18 @@ class PerRequest:
         self._room: torch.Tensor | None = None
 
     def plan(self, rows: Sequence[Row], cache: PagedCache) -> Attend:
-        device, size = cache.data.device, cache.block_size
-        tables = [np.asarray(row.blocks[: -(-row.length // size)], dtype=np.int64) for row in rows]
-        whole = self._kept(max(len(table) for table in tables), cache)
+        held = tables(rows, cache.block_size)
+        whole = self._kept(max(len(table) for table in held), cache)
         kv_heads, width = whole.shape[3:]
         spans, start = [], 0
-        for row, table in zip(rows, tables, strict=True):
+        for row, table in zip(rows, held, strict=True):
             new, length = len(row.tokens), row.length
             room = whole[: len(table)]
             entries = room.view(-1, 2, kv_heads, width)[:length]
             keys, values = entries.permute(1, 2, 0, 3).unsqueeze(1)
             # Rows without a past take torch's own causal mask, which skips half the work.
             mask = lower_right(new, length, cache.data) if new > 1 and row.past else None
-            blocks = torch.from_numpy(table).to(device, non_blocking=True)
+            blocks = torch.from_numpy(table).to(cache.data.device, non_blocking=True)
             spans.append(Span(start, start + new, blocks, room, keys, values, mask))
             start += new
 
