@@ -26,7 +26,7 @@ class PagedCache:
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        require_cache(architecture, blocks, block_size, dtype, device)
+        require_cache(architecture, blocks, block_size, dtype, device, spare=1)
         heads, width = architecture.kv_heads, architecture.head_dim
         shape = (architecture.layers, blocks + 1, block_size, 2, heads, width)
         self.blocks = self.scratch = blocks
@@ -78,7 +78,7 @@ class DenseCache:
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        require_cache(architecture, rows, length, dtype, device)
+        require_cache(architecture, rows, length, dtype, device, "rows of {tokens} entries")
         heads, width = architecture.kv_heads, architecture.head_dim
         shape = (architecture.layers, rows, length, 2, heads, width)
         self.rows, self.length = rows, length

@@ -11,6 +11,9 @@ from calibrate.cache import PagedCache
 from calibrate.model import Llama
 from calibrate.rows import Row
 
+# Products this small are slower on several threads, and much slower beside other work.
+torch.set_num_threads(1)
+
 SMALL = Architecture(
     name="small",
     vocab=61,

@@ -11,10 +11,7 @@ from small_model import OPTIONS, SMALL, Scheduler, alone  # noqa: E402
 from calibrate.model import Llama, greedy  # noqa: E402
 from calibrate.rows import Row  # noqa: E402
 
-MODELS = {
-    name: Llama(replace(SMALL, **OPTIONS[name]), seed=5)
-    for name in ("plain", "one key for all heads", "everything")
-}
+MODELS = {name: Llama(replace(SMALL, **OPTIONS[name]), seed=5) for name in ("plain", "everything")}
 
 
 @pytest.mark.parametrize("name", MODELS)
