@@ -75,7 +75,8 @@ def validate(spec: Spec, asked: Asked, folder: Path) -> Outcome:
         )
     )
     model = machine.runner.model
-    device = TorchDevice(model, model.cache(sizes["kv_blocks"], sizes["block_size"]))
+    cache = model.cache(sizes["kv_blocks"], sizes["block_size"])
+    device = TorchDevice(model, cache, sizes["slots"], sizes["context"])
     with _shown() as progress, steady(one_thread=settings.device == "cpu"):
         campaign = Campaign(
             settings,
