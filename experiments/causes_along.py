@@ -6,11 +6,11 @@ from itertools import pairwise
 
 from experiments.axis import Axis, axis_of
 from experiments.compare import number
-from experiments.facts import Known, Points, known, mean, milliseconds, seconds
+from experiments.facts import Known, known, mean, milliseconds, seconds
 from experiments.spec import Spec
 from experiments.spec_memory import SwapSpace
 from experiments.spec_server import AnyScheduler
-from experiments.table_rows import Seeds
+from experiments.table_rows import Points, Seeds
 
 HIDDEN = 0.995
 """Share of the host's work from which on all of it counts as hidden: the first iteration after

@@ -88,10 +88,10 @@ def unknown_names(raw: dict[str, Any]) -> Found:
                 yield ("workload", key, "table"), what
     for path, curve in curves_of(raw):
         if isinstance(name := curve.get("profile"), str) and name:
-            from calibrate.profile import load_profile
+            from experiments.profiles import profile_of
 
             try:
-                load_profile(name)
+                profile_of(name)
             except (OSError, ValueError) as error:
                 yield (*path, "profile"), str(error)
 
