@@ -30,11 +30,14 @@ def host_time(spec: Spec, points: Points, facts: Known) -> str:
         name: {x: mean(cells[name], "output_tokens_per_s") for x, cells in rows}
         for name in (apart, along)
     }
-    step = facts[apart].shortest_step_s
     top = rows[-1][0]
-    sentence = (
-        f"an iteration lasts at least {milliseconds(step)}; while the host's work is shorter than "
-        f"the iteration it runs beside, {apart} scheduling hides it"
+    sentence = ""
+    if apart in facts:
+        step = facts[apart].shortest_step_s
+        sentence = f"an iteration lasts at least {milliseconds(step)}; "
+    sentence += (
+        "while the host's work is shorter than the iteration it runs beside, "
+        f"{apart} scheduling hides it"
     )
     if last:
         sentence += (
