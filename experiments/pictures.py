@@ -67,9 +67,8 @@ class Pictures:
         shown = [
             figure.y for figure in self.figures if isinstance(figure, LinesFigure | BarsFigure)
         ]
-        return list(
-            dict.fromkeys(name for names in shown or default_metrics(self.spec) for name in names)
-        )
+        shown = shown or [default_metrics(self.spec)]
+        return list(dict.fromkeys(name for names in shown for name in names))
 
     def see(self, variant: Variant, scheduler: str, seed: int, analysis: Analysis) -> None:
         """Keep what the figures show of a cell."""
