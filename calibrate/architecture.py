@@ -135,7 +135,7 @@ PRESETS: dict[str, Architecture] = {
     for a in (
         Architecture(
             name="tiny",
-            vocab=8192,
+            vocab=4096,
             hidden=384,
             layers=4,
             heads=6,
@@ -143,7 +143,6 @@ PRESETS: dict[str, Architecture] = {
             head_dim=64,
             intermediate=1152,
             max_context=8192,
-            tied=True,
         ),
         Architecture(
             name="llama-3.2-1b",

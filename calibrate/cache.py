@@ -13,8 +13,9 @@ from calibrate.device import require_cache
 class PagedCache:
     """Keys and values of all layers in blocks of ``block_size`` tokens.
 
-    ``data`` is (layers, blocks, block_size, 2, kv_heads, head_dim); of the 2, keys come first.
-    Raises DeviceMemoryError, saying how many blocks would fit.
+    ``data`` is (layers, blocks + 1, block_size, 2, kv_heads, head_dim); of the 2, keys come first.
+    The block more, ``scratch``, is where padding rows of captured graphs write. Raises
+    DeviceMemoryError, saying how many blocks would fit.
     """
 
     def __init__(
@@ -25,15 +26,16 @@ class PagedCache:
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        require_cache(architecture, blocks, block_size, dtype, device)
+        require_cache(architecture, blocks, block_size, dtype, device, spare=1)
         heads, width = architecture.kv_heads, architecture.head_dim
-        shape = (architecture.layers, blocks, block_size, 2, heads, width)
-        self.blocks, self.block_size = blocks, block_size
+        shape = (architecture.layers, blocks + 1, block_size, 2, heads, width)
+        self.blocks = self.scratch = blocks
+        self.block_size = block_size
         self.data = torch.zeros(shape, dtype=dtype, device=device)
         self.paged = list(self.data)
-        """A layer's (blocks, block_size, 2, kv_heads, head_dim)."""
-        self.entries = [layer.view(blocks * block_size, 2 * heads, width) for layer in self.data]
-        """The same memory by token: (blocks * block_size, 2 * kv_heads, head_dim)."""
+        """A layer's (blocks + 1, block_size, 2, kv_heads, head_dim)."""
+        self.entries = [layer.view(-1, 2 * heads, width) for layer in self.data]
+        """The same memory by token: ((blocks + 1) * block_size, 2 * kv_heads, head_dim)."""
 
     def copy_out(self, block_ids: Sequence[int]) -> torch.Tensor:
         """The contents of these blocks in host memory (pinned beside a GPU), when they are there.
@@ -76,7 +78,7 @@ class DenseCache:
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        require_cache(architecture, rows, length, dtype, device)
+        require_cache(architecture, rows, length, dtype, device, "rows of {tokens} entries")
         heads, width = architecture.kv_heads, architecture.head_dim
         shape = (architecture.layers, rows, length, 2, heads, width)
         self.rows, self.length = rows, length

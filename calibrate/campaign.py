@@ -1,6 +1,6 @@
 """One calibration from beginning to end: what to measure, measuring it, the curves, the profile.
 
-Knows no torch and no pictures; `calibrate.devices` brings the model, `experiments` draws.
+Knows no torch and no pictures; `calibrate.machine` brings the model, `experiments` draws.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Settings:
 
     def as_dict(self) -> dict[str, Any]:
         data = asdict(self)
-        return {**data, **data.pop("limits"), "on": dict(self.on)}
+        return {**data.pop("limits"), **data, "on": dict(self.on)}
 
 
 class Machine(Protocol):

@@ -20,19 +20,13 @@ from calibrate.samples import medians
 from sim.steptime import Bucketed, Constant, Curve
 
 FOLDS = 10
-"""Parts of the configurations held out in turn; from as many as 60 configurations on."""
+"""Parts of the configurations held out in turn; each alone when there are few."""
 
-ALONE = 60
+FEW = 20
 
 BAR, GAIN = 0.025, 0.25
 """What a calibration should reach: a held-out error (median) of at most 2.5 %, and at least 25 %
 below that of a plain affine curve."""
-
-_SMALL = (*range(1, 17), 20, 24, 28, 32, 40, 48, 56, 64)
-_LARGE = tuple(2**i * k for i in range(5, 15) for k in (2, 3))
-FINE: tuple[float, ...] = tuple(sorted({float(t) for t in (*_SMALL, *_LARGE)}))
-"""Points of a table over tokens: every small count, where one row more of a GEMM tile may cost a
-third of the step, then ever wider."""
 
 _ATTENTION = ("per_context_s", "per_chunk_past_s", "per_chunk_squared_s", "per_chunk_s")
 _MIXED = (
@@ -51,8 +45,8 @@ FLAT_FORMS: tuple[Form, ...] = (
     Form(name="knee + mixed", knee=True, terms=("per_decode_s", *_ATTENTION, *_MIXED)),
     Form(name="table", dense="every", terms=("per_decode_s", *_ATTENTION)),
     Form(name="table + mixed", dense="every", terms=("per_decode_s", *_ATTENTION, *_MIXED)),
-    Form(name="fine table", dense=FINE, terms=("per_decode_s", *_ATTENTION)),
-    Form(name="fine table + mixed", dense=FINE, terms=("per_decode_s", *_ATTENTION, *_MIXED)),
+    Form(name="fine table", dense="small", terms=("per_decode_s", *_ATTENTION)),
+    Form(name="fine table + mixed", dense="small", terms=("per_decode_s", *_ATTENTION, *_MIXED)),
 )
 
 _RECTANGLE = ("per_context_s", "per_chunk_squared_s", "per_chunk_s")
@@ -63,9 +57,9 @@ PADDED_FORMS: tuple[Form, ...] = (
     PLAIN_PADDED,
     Form(name="knee", knee=True, terms=("per_decode_s", *_RECTANGLE)),
     Form(name="table", dense="every", terms=("per_decode_s", *_RECTANGLE)),
-    Form(name="fine table", dense=FINE, terms=("per_decode_s", *_RECTANGLE)),
+    Form(name="fine table", dense="small", terms=("per_decode_s", *_RECTANGLE)),
     Form(name="two tables", decode="every", prefill="every", terms=_RECTANGLE),
-    Form(name="two fine tables", decode=FINE, prefill=FINE, terms=_RECTANGLE),
+    Form(name="two fine tables", decode="small", prefill="small", terms=_RECTANGLE),
 )
 
 
@@ -156,7 +150,7 @@ def _chosen(
 ) -> tuple[Choice, pd.DataFrame]:
     """The best form, and what it and *plain* say of configurations they have not seen."""
     table = medians(samples)
-    folds = FOLDS if len(table) >= ALONE else None
+    folds = FOLDS if len(table) >= FEW else None
     choice = choose(table, forms, folds=folds)
     affine = held_out(table, plain, folds=folds)
     return choice, choice.held_out.assign(affine_error=affine["error"].to_numpy())

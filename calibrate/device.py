@@ -89,21 +89,23 @@ def require_weights(architecture: Architecture, dtype: torch.dtype, device: torc
 
 def require_cache(
     architecture: Architecture,
-    blocks: int,
-    block_size: int,
+    count: int,
+    tokens: int,
     dtype: torch.dtype,
     device: torch.device,
+    what: str = "KV blocks of {tokens} tokens",
+    spare: int = 0,
 ) -> None:
-    """Raises DeviceMemoryError unless a cache of *blocks* KV blocks fits, naming how many would."""
+    """Raises DeviceMemoryError unless *count* and *spare* pieces of *tokens* entries fit."""
     free = free_bytes(device)
-    needed = blocks * block_size * architecture.kv_bytes_per_token(dtype.itemsize)
+    needed = (count + spare) * tokens * architecture.kv_bytes_per_token(dtype.itemsize)
     if free is None or needed <= free:
         return
-    most = architecture.kv_blocks_in(free, block_size, dtype.itemsize)
+    most = architecture.kv_blocks_in(free, tokens, dtype.itemsize) - spare
+    named = what.format(tokens=tokens)
     raise DeviceMemoryError(
-        f"{blocks} KV blocks of {block_size} tokens take {_gib(needed)} for {architecture.name} in "
-        f"{dtype}, and {device} has {_gib(free)} free; at most {most} blocks fit "
-        "(leave some memory for activations)"
+        f"{count} {named} take {_gib(needed)} for {architecture.name} in {dtype}, and {device} has "
+        f"{_gib(free)} free; at most {max(most, 0)} fit, and activations need some memory too"
     )
 
 

@@ -24,13 +24,14 @@ from calibrate.faults import CalibrationError
 from calibrate.samples import SHAPE, Floats, Ints, box, shapes
 from sim.steptime import Affine, Curve, Grid, Knee, Range, Table
 
-Points = tuple[float, ...] | Literal["every"] | None
+Points = tuple[float, ...] | Literal["every", "small"] | None
 """Where a table has points: these (the ends of the data are added, what lies beyond them is
-dropped), every measured place, or no table at all."""
+dropped), every measured place, every small one and some of the others, or no table at all."""
 
-SPACING = 1.1
+SPACING, SMALL, WIDE = 1.1, 32, 1.25
 """`every` leaves out a place less than 10 % above the one before it: closer than that, two
-neighbours differ by noise more than by work."""
+neighbours differ by noise more than by work. `small` keeps all up to 32, where one row more of a
+GEMM tile may cost a third of a step, and above them those 25 % apart."""
 
 HUBER = 1.345
 """Residuals beyond this many standard deviations count linearly (95 % efficiency on normal
@@ -39,6 +40,9 @@ errors; Huber 1981, and the usual choice since)."""
 NOISE_FLOOR = 0.002
 """The smallest standard deviation believed, relative: else a form that is exact on half of the
 data would call the other half outliers."""
+
+MANY_PLACES, KNEES = 100, 32
+"""A knee is looked for at every measured place; of more than a hundred, at so many of them."""
 
 GAP, HIDDEN = 4.0, 6
 """Between places further apart than this factor, so many more are tried for a knee."""
@@ -200,11 +204,18 @@ def _fit_knee(
 def _knees(tokens: Floats) -> list[float]:
     """Where the knee may be: at a measured place, or in a gap so wide that it may hide there."""
     places = np.unique(tokens)
-    found = list(places[1:-1])
+    found = list(_some(places[1:-1]))
     for left, right in pairwise(places):
         if right > GAP * left > 0:
             found += np.geomspace(left, right, HIDDEN + 2)[1:-1].tolist()
     return sorted(map(float, found))
+
+
+def _some(places: Floats) -> Floats:
+    """All of a few places, `KNEES` of many."""
+    if len(places) <= MANY_PLACES:
+        return places
+    return places[np.linspace(0, len(places) - 1, KNEES).round().astype(np.int64)]
 
 
 def _knee_columns(data: Columns, form: Form, knee: float) -> Floats:
@@ -270,10 +281,12 @@ def _median(values: Floats, weight: Floats) -> float:
 def _points(spec: Points, values: Floats) -> tuple[float, ...]:
     places = np.unique(values)
     low, high = float(places[0]), float(places[-1])
-    if spec == "every":
+    if isinstance(spec, str):
         kept = [low]
         for place in places[1:]:
-            if place >= kept[-1] * SPACING:
+            if place >= kept[-1] * (SPACING if spec == "every" else WIDE) or (
+                spec == "small" and place <= SMALL
+            ):
                 kept.append(float(place))
         if kept[-1] != high:  # the end of the data is always a point
             kept = [*(kept[:-1] if len(kept) > 1 else kept), high]

@@ -20,7 +20,7 @@ except ImportError as error:
 from calibrate.architecture import Architecture, load_architecture
 from calibrate.campaign import Settings
 from calibrate.clock import steady
-from calibrate.design import Limits
+from calibrate.design import DesignError, Limits
 from calibrate.device import device_of, dtype_of, free_bytes
 from calibrate.environment import cpu_name, environment, software
 from calibrate.floors import Floor, Peaks, higher, measured_peaks, peaks_of
@@ -81,7 +81,9 @@ class ModelMachine:
     ) -> None:
         self.floor, self.remeasure = floor, remeasure
         self.device = str(model.device)
-        self._runner = ModelRunner(model, limits.kv_blocks, limits.block_size)
+        self._runner = ModelRunner(
+            model, limits.kv_blocks, limits.block_size, limits.slots, limits.context
+        )
 
     @property
     def runner(self) -> ModelRunner:
@@ -97,7 +99,13 @@ class ModelMachine:
         return copies(BlockMover(self.runner), most)
 
     def environment(self) -> dict[str, Any]:
-        return {**environment(self.device), "peaks": self.floor.peaks.as_dict()}
+        ready = self.runner.ready
+        ways = {"prompts": ready.attention, "decodes": ready.decoding, "notes": ready.notes}
+        return {
+            **environment(self.device),
+            "peaks": self.floor.peaks.as_dict(),
+            "attention": ways,
+        }
 
 
 def machine_of(wanted: Wanted) -> tuple[Settings, ModelMachine]:
@@ -123,12 +131,14 @@ def machine_of(wanted: Wanted) -> tuple[Settings, ModelMachine]:
     peaks = known or peaks_here()
     floor = Floor(sizes=architecture, peaks=peaks, dtype=dtype, bytes_per_value=kind.itemsize)
     versions = software()
+    machine = ModelMachine(model, limits, floor, None if known else peaks_here)
     settings = Settings(
         model=architecture.name,
         device=device.type,
         dtype=dtype,
         limits=limits,
         seed=wanted.seed,
+        graph_sizes=machine.runner.ready.graph_sizes,
         on={
             "device_name": name,
             "device_slug": "-".join(name.lower().split()).replace("/", "-"),
@@ -137,7 +147,7 @@ def machine_of(wanted: Wanted) -> tuple[Settings, ModelMachine]:
             "weights": "random" if wanted.weights is None else str(wanted.weights),
         },
     )
-    return settings, ModelMachine(model, limits, floor, None if known else peaks_here)
+    return settings, machine
 
 
 def _limits(
@@ -150,6 +160,11 @@ def _limits(
     """The sizes that were given; the others as large as usual, as far as memory goes."""
     slots = wanted.slots or default.slots
     context = wanted.context or min(default.context, architecture.max_context)
+    if context > architecture.max_context:
+        raise DesignError(
+            f"context {context}: {architecture.name} has {architecture.max_context} positions; "
+            "give a context of at most that"
+        )
     blocks = slots * -(-context // wanted.block_size) + slots
     if wanted.kv_blocks is None and (free := free_bytes(device)) is not None:
         room = int(free * SHARE)

@@ -87,6 +87,11 @@ def flatten(rows: Sequence[Row], block_size: int) -> tuple[Ints, Ints, Ints, Int
     return ids_of, np.concatenate(places), np.concatenate(written), ends - 1
 
 
+def tables(rows: Sequence[Row], block_size: int) -> list[Ints]:
+    """The blocks that hold each row's entries after this step, none more."""
+    return [np.asarray(row.blocks[: -(-row.length // block_size)], dtype=np.int64) for row in rows]
+
+
 def to_device(arrays: Sequence[Ints], device: torch.device) -> list[torch.Tensor]:
     """These arrays on *device*: to a GPU as one pinned copy, which does not wait."""
     if device.type == "cpu":

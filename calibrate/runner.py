@@ -14,6 +14,7 @@ from calibrate.cache import DenseCache
 from calibrate.clock import Reading
 from calibrate.model import Llama
 from calibrate.points import Point, is_padded
+from calibrate.ready import make_ready
 from calibrate.rows import Row
 
 Host = Callable[[], Any]
@@ -24,14 +25,24 @@ Step = Callable[[Any], torch.Tensor]
 
 
 class ModelRunner:
-    """Runs points on *model*. Caches hold no text, only room: times do not depend on values.
+    """Runs points on *model*, made ready for up to *slots* decodes of *context* entries. Caches
+    hold no text, only room: times do not depend on values.
 
     Sequences have their blocks at random places, as after a while of serving.
     """
 
-    def __init__(self, model: Llama, kv_blocks: int, block_size: int = 16, seed: int = 0) -> None:
+    def __init__(
+        self,
+        model: Llama,
+        kv_blocks: int,
+        block_size: int = 16,
+        slots: int = 16,
+        context: int = 256,
+        seed: int = 0,
+    ) -> None:
         self.model = model
         self.cache = model.cache(kv_blocks, block_size)
+        self.ready = make_ready(model, self.cache, slots, context)
         self.rng = np.random.default_rng(seed)
         self.device = model.device
         self.events = None if self.device.type == "cpu" else (_event(), _event())
@@ -90,8 +101,8 @@ class ModelRunner:
             blocks = -(-(new + past) // self.cache.block_size)
             rows.append(Row(self._tokens(new), past, places[used : used + blocks]))
             used += blocks
-        model, cache = self.model, self.cache
-        return lambda: model.prepare(rows, cache), lambda flat: model.forward(flat, cache)
+        runner, cache = self.ready.runner, self.cache
+        return lambda: runner.prepare(rows, cache), lambda step: runner.forward(step, cache)
 
     def _padded(self, point: Point) -> tuple[Host, Step]:
         """A rectangle in which prompts are of random lengths, the longest as long as it is."""
@@ -138,7 +149,7 @@ class BlockMover:
 
 
 def _event() -> Any:
-    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]  # torch has none
+    return torch.cuda.Event(enable_timing=True)
 
 
 @contextmanager

@@ -10,8 +10,10 @@ from typing import Any
 import torch
 
 from calibrate.cache import DenseCache, PagedCache
+from calibrate.graphs import Bucket
 from calibrate.model import Llama, greedy
 from calibrate.padded import Padded
+from calibrate.ready import make_ready
 from calibrate.rows import Flat, Row
 
 
@@ -38,14 +40,16 @@ class Copy:
 
 
 class TorchDevice:
-    """A `calibrate.executor.Device`: *model* with *cache*.
+    """A `calibrate.executor.Device`: *model* with *cache*, made ready for up to *slots* decodes of
+    *context* entries.
 
     A GPU's clock is its events, a CPU's the time that the one thread computed: neighbours on the
     same core count in the wall's time alone. Greedy sampling is part of a pass.
     """
 
-    def __init__(self, model: Llama, cache: PagedCache) -> None:
+    def __init__(self, model: Llama, cache: PagedCache, slots: int, context: int) -> None:
         self.model, self.cache = model, cache
+        self.runner = make_ready(model, cache, slots, context).runner
         self.vocab = model.architecture.vocab
         self.blocks, self.block_size = cache.blocks, cache.block_size
         self.on_gpu = model.device.type == "cuda"
@@ -53,8 +57,9 @@ class TorchDevice:
     def now_ns(self) -> int:
         return perf_counter_ns() if self.on_gpu else thread_time_ns()
 
-    def prepare(self, rows: list[tuple[list[int], int, list[int]]]) -> Flat:
-        return self.model.prepare([Row(*row) for row in rows], self.cache)
+    def prepare(self, rows: list[tuple[list[int], int, list[int]]]) -> Flat | Bucket:
+        step: Flat | Bucket = self.runner.prepare([Row(*row) for row in rows], self.cache)
+        return step
 
     def prepare_rectangle(self, prompts: list[list[int]], length: int, room: int) -> Rectangle:
         lengths = [len(prompt) for prompt in prompts]
@@ -76,11 +81,11 @@ class TorchDevice:
         )
         return state
 
-    def run(self, prepared: Flat | Rectangle) -> tuple[list[int], int, int]:
+    def run(self, prepared: Flat | Bucket | Rectangle) -> tuple[list[int], int, int]:
         if isinstance(prepared, Rectangle):
             padded, cache = prepared.padded, prepared.cache
             return self._timed(lambda: self.model.forward_padded(padded, cache))
-        return self._timed(lambda: self.model.forward(prepared, self.cache))
+        return self._timed(lambda: self.runner.forward(prepared, self.cache))
 
     def _timed(self, forward: Callable[[], torch.Tensor]) -> tuple[list[int], int, int]:
         if not self.on_gpu:

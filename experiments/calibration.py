@@ -12,6 +12,7 @@ from calibrate.clock import steady
 from calibrate.measure import Progress
 from calibrate.report import document, table
 
+WARM_UP_S = 6.0
 PROFILE, PICTURE = "profile.yaml", "curve.png"
 
 
@@ -31,12 +32,11 @@ def calibrate(
     minutes: float,
     name: str,
     command: str,
-    warm_up_s: float = 6.0,
 ) -> Outcome:
     """Measure into *folder*, fit, and write profile and picture beside the samples."""
     with shown() as progress, steady(one_thread=settings.device == "cpu"):
         campaign = Campaign(
-            settings, machine, folder, minutes=minutes, progress=progress, warm_up_s=warm_up_s
+            settings, machine, folder, minutes=minutes, progress=progress, warm_up_s=WARM_UP_S
         )
         missing = campaign.measure()
         progress(1, 1, "fitting")

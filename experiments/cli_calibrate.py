@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from experiments.answering import DONE, SOME_FAILED, answered
+from experiments.answering import DONE, INTERRUPTED, SOME_FAILED, answered, tell
 
 calibrate = typer.Typer(
     help="Make step-time profiles from measurements.", no_args_is_help=True, rich_markup_mode=None
@@ -112,13 +112,17 @@ def run(
     from experiments.calibration import calibrate as measure
 
     name = f"{settings.model}-{settings.on['device_slug']}-{settings.dtype}"
-    outcome = measure(
-        settings,
-        machine,
-        folder,
-        minutes=minutes,
-        name=name,
-        command=" ".join(["itersim", *sys.argv[1:]]),
-    )
+    try:
+        outcome = measure(
+            settings,
+            machine,
+            folder,
+            minutes=minutes,
+            name=name,
+            command=" ".join(["itersim", *sys.argv[1:]]),
+        )
+    except KeyboardInterrupt:
+        tell("itersim: interrupted; the same command goes on where it was")
+        return INTERRUPTED
     print(outcome.text)
     return DONE if outcome.complete else SOME_FAILED

@@ -4,21 +4,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch: pip install 'itersim[calibrate]'")
 
-from calibrate.architecture import Architecture  # noqa: E402
+from small_model import SMALL  # noqa: E402
+
 from calibrate.model import Llama, greedy  # noqa: E402
 from calibrate.rows import Row  # noqa: E402
-
-SMALL = Architecture(
-    name="small",
-    vocab=61,
-    hidden=24,
-    layers=2,
-    heads=6,
-    kv_heads=2,
-    head_dim=8,
-    intermediate=40,
-    max_context=64,
-)
 
 
 @pytest.mark.parametrize("lengths", [[5], [3, 9, 1, 9], [7, 7]])

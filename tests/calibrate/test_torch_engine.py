@@ -94,7 +94,7 @@ def a_trace() -> Trace:
 
 
 def serve(model: Llama, server: Server, policy: object, trace: Trace) -> Watching:
-    engine = Watching(Watched(model, model.cache(64, SIZE)))
+    engine = Watching(Watched(model, model.cache(64, SIZE), slots=4, context=128))
     run = execute(trace, server, policy, engine)  # type: ignore[arg-type]
     audit(Analysis(run))
     return engine
