@@ -97,6 +97,7 @@ KEYS = (
     "decode",
     "prefill",
     "mixed_decode",
+    "decode_context",
     "mixed",
     "shared_s",
     "step_s",

@@ -156,7 +156,7 @@ def fit_columns(data: Columns, form: Form, known: Mapping[str, float]) -> tuple[
         values = data.axis(name)
         if spec is not None and (values > 0).any():
             grids[name] = _points(spec, values[values > 0])
-    blocks = [_ramps(points, data.axis(name)) for name, points in grids.items()]
+    blocks = [hinges(points, data.axis(name)) for name, points in grids.items()]
     blocks += [data.term(name)[:, None] for name in form.terms]
     names = [f"{name} at {x:g}" for name, points in grids.items() for x in points]
     if not blocks:
@@ -294,7 +294,7 @@ def _points(spec: Points, values: Floats) -> tuple[float, ...]:
     return tuple(sorted({low, high} | {p for p in spec or () if low < p < high}))
 
 
-def _ramps(points: tuple[float, ...], values: Floats) -> Floats:
+def hinges(points: tuple[float, ...], values: Floats) -> Floats:
     """Columns whose coefficients are a table's first value and its rises from point to point."""
     columns = [(values > 0).astype(np.float64)]
     for i, (left, right) in enumerate(pairwise(points)):

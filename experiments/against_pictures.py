@@ -49,7 +49,9 @@ def _panel(axes: Axes, measured: pd.Series, simulated: Mapping[str, pd.Series], 
         _curve(axes, told * factor, COLOURS[i % len(COLOURS)], "--", who)
         error = told.mean() / real.mean() - 1.0
         lines.append(f"mean {error:+.1%}" if len(simulated) == 1 else f"{name} {error:+.1%}")
-    axes.text(0.97, 0.05, "\n".join(lines[:6]), transform=axes.transAxes, ha="right", va="bottom")
+    box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.5}
+    text = "\n".join(lines[:6])
+    axes.text(0.03, 0.98, text, transform=axes.transAxes, ha="left", va="top", bbox=box)
     if real.quantile(0.99) > WIDE * real.median():
         axes.set_xscale("log")
     else:

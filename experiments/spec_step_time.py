@@ -297,13 +297,15 @@ def _mixed_decode_fits(v: Values) -> str | None:
 class TableStep(LinearStep):
     """Measured tables, interpolated linearly, plus the linear terms. `mixed`: what decode and
     prefill make together: their sum, their max, or shared: the sum less `shared_s`.
-    `mixed_decode` stands in for `decode` in steps that prefill too."""
+    `mixed_decode` stands in for `decode` in steps that prefill too; `decode_context`: the context
+    of both is a row's mean, or the sum of all rows."""
 
     kind: Literal["table"] = "table"
     dense: DenseTable | None = None
     decode: DecodeTable | None = None
     prefill: PrefillTable | None = None
     mixed_decode: DecodeTable | None = None
+    decode_context: Literal["mean", "sum"] = "mean"
     mixed: Literal["sum", "max", "shared"] = "sum"
     shared_s: NotNegative = 0.0
     extrapolate: Boolean = False
@@ -313,7 +315,7 @@ class TableStep(LinearStep):
         Rule("mixed", ("mixed", "decode", "prefill"), _shared_has_parts),
         Rule("mixed_decode", ("mixed_decode", "decode", "mixed"), _mixed_decode_fits),
     )
-    later: ClassVar = LinearStep.later | {"mixed_decode"}
+    later: ClassVar = LinearStep.later | {"mixed_decode", "decode_context"}
 
 
 STEP_TIMES: tuple[type[StepTime], ...] = (Profile, ConstantStep, AffineStep, KneeStep, TableStep)

@@ -1,11 +1,14 @@
-"""A curve from kernel times: the measured tables themselves, interpolated, and what ties them.
+"""A curve from kernel times: measured tables, interpolated, and the terms that tie them.
 
 * everything but attention over the tokens of the step: a staircase of GEMM tiles;
-* attention of decodes over their number and mean context, once alone and once beside a prefill,
-  where they run through the kernel that prefills and cost more;
-* attention of prefills over tokens and past, above ``per_chunk_squared_s``, which is each chunk's;
-* ``mixed_per_decode_token_s``: beside a prefill, the kernel launches blocks for the longest row in
-  all of them.
+* attention of decodes alone over their number and their context together;
+* attention of decodes beside a prefill, where they run through the kernel that prefills: a price
+  per entry above a base for their number, and ``mixed_per_decode_token_s``, as that kernel launches
+  blocks for the longest row in all of them;
+* attention of prefills over their tokens, above terms for each chunk's square and past.
+
+Tables and terms rise with everything that a step has more of, as all curves must. So what only the
+longest row decides (one or two decodes of long contexts beside a prefill) is priced too low.
 """
 
 from __future__ import annotations
@@ -17,11 +20,23 @@ import pandas as pd
 from scipy.optimize import nnls
 
 from calibrate.choose import RegionError, errors
-from calibrate.fit import predict
+from calibrate.fit import hinges, predict
 from calibrate.published.llmservingsim import ATTENTION, Kernels, composed, summed
 from calibrate.published.reading import ReadError
 from calibrate.samples import Floats
 from sim.steptime import Grid, Range, Table
+
+SUMS = 28
+"""Places of a table over the context of all decodes together."""
+
+PLACES = 6
+"""Places of the table over a prefill's tokens, above its terms."""
+
+USUAL = 4096.0
+"""Contexts and pasts up to which attention beside a prefill is fitted; beyond, kernels change."""
+
+HUBER, ROUNDS = 0.01, 20
+"""Residuals beyond 1 % of a step count linearly."""
 
 TILE = 0.01
 """A rise of more than 1 % between two measured token counts is the start of a GEMM's next tile."""
@@ -35,6 +50,7 @@ class Attention:
     mixed_decode: Grid
     prefill: Grid
     squared_s: float
+    past_s: float
     pair_s: float
 
 
@@ -42,49 +58,131 @@ def curve_of(kernels: Kernels, layers: int, gap_s: float = 0.0) -> Table:
     """The curve of a model of *layers*; *gap_s* comes on top of every step."""
     tokens, dense = summed(kernels.dense, "tokens", layers)
     sequences, rows = summed(kernels.per_sequence, "sequences", layers)
-    part = attention_of(kernels.attention, layers)
+    part = attention_of(kernels, layers)
     base, per_row = _line(sequences, rows)
     return Table(
         base_s=base + gap_s,
         dense=_staircase(tokens, rising(dense)),
         decode=part.decode,
         mixed_decode=part.mixed_decode,
+        decode_context="sum",
         prefill=part.prefill,
         per_decode_s=per_row,
         per_chunk_s=per_row,
+        per_chunk_past_s=part.past_s,
         per_chunk_squared_s=part.squared_s,
         mixed_per_decode_token_s=part.pair_s,
         extrapolate=True,
         range=Range(
             decodes=(1.0, part.decode.x[-1]),
-            context=(0.0, float((part.decode.y or (0.0,))[-1])),
+            context=(0.0, float(kernels.attention["kv_decode"].max())),
             tokens=(1.0, float(tokens[-1])),
-            past=(0.0, float((part.prefill.y or (0.0,))[-1])),
+            past=(0.0, min(USUAL, float(kernels.attention["kv_prefill"].max()))),
         ),
     )
 
 
-def attention_of(attention: pd.DataFrame, layers: int) -> Attention:
-    """The three tables of attention and the two terms that tie them."""
-    table = attention.assign(seconds=attention["seconds"] * layers)
+def attention_of(kernels: Kernels, layers: int) -> Attention:
+    """The tables and terms of attention."""
+    table = kernels.attention.assign(seconds=kernels.attention["seconds"] * layers)
     alone = table[table["prefill_chunk"] == 0]
-    prompts = table[table["n_decode"] == 0]
-    mixed = table[(table["prefill_chunk"] > 0) & (table["n_decode"] > 0)]
-    for name, part in (("decode", alone), ("prefill", prompts), ("mixed", mixed)):
-        if part.empty:
-            raise ReadError(f"attention.csv: no {name} measurements; a curve needs some of each")
-    n, context, decode = _grid(alone, "n_decode", "kv_decode")
-    chunk, past, prefill = _grid(prompts, "prefill_chunk", "kv_prefill")
-    squared = _squares(chunk, prefill[:, 0])
-    pair, beside = _beside(mixed, prompts, n, context)
-    decode = rising(decode)
+    beside = table[table["prefill_chunk"] > 0]
+    if alone.empty or not (beside["n_decode"] == 0).any() or not (beside["n_decode"] > 0).any():
+        raise ReadError(
+            "attention.csv: a curve needs measurements of decodes, of prefills, and of both"
+        )
+    n, context, decode = _by_sums(alone)
+    fit = _beside(kernels, beside, n, layers)
+    linear = fit.rows[:, None] + fit.context_s * context
     return Attention(
         decode=_as_grid(n, context, decode),
-        mixed_decode=_as_grid(n, context, np.maximum(rising(beside), decode)),
-        prefill=_as_grid(chunk, past, rising(prefill - squared * chunk[:, None] ** 2)),
-        squared_s=squared,
-        pair_s=pair,
+        mixed_decode=_as_grid(n, context, np.maximum(linear, decode)),
+        prefill=Grid(tuple(map(float, fit.tokens)), tuple(map(float, fit.prefill))),
+        squared_s=fit.squared_s,
+        past_s=fit.past_s,
+        pair_s=fit.pair_s,
     )
+
+
+def _by_sums(alone: pd.DataFrame) -> tuple[Floats, Floats, Floats]:
+    """(decodes, Σ context, seconds): what decodes alone take, rising with both.
+
+    Below the shortest measured context its time holds; sums beyond the longest of a batch are
+    those of the next larger batch that was measured so far.
+    """
+    n = np.unique(alone["n_decode"].to_numpy(np.float64))
+    most = float((alone["n_decode"] * alone["kv_decode"]).max())
+    least = float((alone["n_decode"] * alone["kv_decode"]).min())
+    sums = np.unique(np.rint(np.geomspace(least, most, SUMS)))
+    values = np.empty((len(n), len(sums)))
+    for i, rows in enumerate(n):
+        part = alone[alone["n_decode"] == rows].sort_values("kv_decode")
+        place = part["kv_decode"].to_numpy(np.float64) * rows
+        values[i] = np.interp(sums, place, part["seconds"].to_numpy(np.float64))
+        values[i, sums > place[-1]] = np.nan
+    for i in range(len(n) - 2, -1, -1):
+        values[i] = np.where(np.isnan(values[i]), values[i + 1], values[i])
+    values = np.maximum.accumulate(np.where(np.isnan(values), -np.inf, values), axis=1)
+    return n, np.array([0.0, *sums]), rising(np.column_stack([values[:, 0], values]))
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Attention in steps that prefill: seconds of ``rows`` decodes but for their entries, of an
+    entry, of ``prefill`` at ``tokens``, and of the terms."""
+
+    rows: Floats
+    context_s: float
+    tokens: Floats
+    prefill: Floats
+    past_s: float
+    squared_s: float
+    pair_s: float
+
+
+def _beside(kernels: Kernels, beside: pd.DataFrame, n: Floats, layers: int) -> Beside:
+    """Attention with a prefill in it, nothing negative: smallest Huber loss relative to whole steps
+    of usual lengths (`USUAL`), with and without decodes weighing alike."""
+    usual = (beside["kv_decode"] <= USUAL) & (beside["kv_prefill"] <= USUAL)
+    some = beside[usual] if (usual & (beside["n_decode"] > 0)).any() else beside
+    chunk, past, rows, context = (some[name].to_numpy(np.float64) for name in ATTENTION)
+    seconds = some["seconds"].to_numpy(np.float64)
+    x, dense = summed(kernels.dense, "tokens", layers)
+    whole = seconds + np.interp(chunk + rows, x, dense)
+    places = np.unique(chunk)
+    tokens = places[np.unique(np.linspace(0, len(places) - 1, PLACES).astype(np.int64))]
+    ramps, prompts = hinges(tuple(n), rows), hinges(tuple(tokens), chunk)
+    matrix = np.column_stack([ramps, prompts, rows * context, chunk * past, chunk**2, rows * chunk])
+    weight = np.where(rows > 0, 1.0 / (rows > 0).sum(), 1.0 / max((rows == 0).sum(), 1))
+    found = _robust(matrix / whole[:, None], seconds / whole, weight)
+    a, b = ramps.shape[1], ramps.shape[1] + prompts.shape[1]
+    return Beside(
+        rows=np.cumsum(found[:a]),
+        context_s=float(found[b]),
+        tokens=tokens,
+        prefill=np.cumsum(found[a:b]),
+        past_s=float(found[b + 1]),
+        squared_s=float(found[b + 2]),
+        pair_s=float(found[b + 3]),
+    )
+
+
+def _robust(matrix: Floats, target: Floats, weight: Floats) -> Floats:
+    """Coefficients >= 0 with the smallest Huber loss; columns without a sample stay 0."""
+    size = np.abs(matrix).max(axis=0)
+    kept = size > 0
+    scaled = matrix[:, kept] / size[kept]
+    solution = np.zeros(scaled.shape[1])
+    robust = np.ones(len(target))
+    for _ in range(ROUNDS):
+        root = np.sqrt(weight * robust)
+        factor = np.linalg.qr(np.column_stack([scaled, target]) * root[:, None]).R
+        solution = nnls(factor[:, :-1], factor[:, -1], maxiter=10_000)[0]
+        off = np.abs(scaled @ solution - target)
+        robust = np.minimum(1.0, HUBER / np.maximum(off, 1e-300))
+    found = np.zeros(len(size))
+    found[kept] = solution / size[kept]
+    return found
 
 
 def rising(values: Floats) -> Floats:
@@ -95,82 +193,6 @@ def rising(values: Floats) -> Floats:
         upper = np.maximum.accumulate(upper, axis=axis)
         lower = np.flip(np.minimum.accumulate(np.flip(lower, axis), axis=axis), axis)
     return np.maximum((upper + lower) / 2, 0.0)
-
-
-def _grid(frame: pd.DataFrame, x: str, y: str) -> tuple[Floats, Floats, Floats]:
-    """(x, y, seconds): a table of what was measured, gaps filled along y, then along x."""
-    table = frame.pivot(index=x, columns=y, values="seconds")
-    rows, columns = table.index.to_numpy(np.float64), table.columns.to_numpy(np.float64)
-    values = np.apply_along_axis(_filled, 1, table.to_numpy(np.float64), columns)
-    return rows, columns, np.apply_along_axis(_filled, 0, values, rows)
-
-
-def _filled(values: Floats, places: Floats) -> Floats:
-    """Gaps interpolated linearly, beyond the ends the nearest value; as it is where all are."""
-    there = ~np.isnan(values)
-    return np.interp(places, places[there], values[there]) if there.any() else values
-
-
-def _squares(chunk: Floats, seconds: Floats) -> float:
-    """What each chunk's square costs, of `a + b·chunk + c·chunk²` with the smallest relative
-    squares."""
-    columns = np.column_stack([np.ones(len(chunk)), chunk, chunk**2]) / seconds[:, None]
-    size = columns.max(axis=0)
-    return float(nnls(columns / size, np.ones(len(chunk)))[0][2] / size[2])
-
-
-def _beside(
-    mixed: pd.DataFrame, prompts: pd.DataFrame, n: Floats, context: Floats
-) -> tuple[float, Floats]:
-    """(cost of a decode and a prefill token together, seconds of decodes beside a prefill).
-
-    A mixed kernel less its prefill alone is `d(n, context) + pair · n · chunk`: the pairs' cost
-    from how it grows with the chunk, then d as the median over all chunks.
-    """
-    alone = prompts.set_index(["prefill_chunk", "kv_prefill"])["seconds"]
-    keys = pd.MultiIndex.from_frame(mixed[["prefill_chunk", "kv_prefill"]])
-    rest = mixed["seconds"].to_numpy(np.float64) - alone.reindex(keys).to_numpy(np.float64)
-    frame = mixed.assign(rest=rest).dropna()
-    pairs = (frame["n_decode"] * frame["prefill_chunk"]).to_numpy(np.float64)
-    group = [frame["n_decode"], frame["kv_decode"]]
-    # within one d(n, context), relative to the whole kernel
-    weight = 1.0 / frame["seconds"].to_numpy(np.float64)
-    rest = frame["rest"].to_numpy(np.float64)
-    x = (pairs - _weighted(pairs, weight**2, group)) * weight
-    y = (rest - _weighted(rest, weight**2, group)) * weight
-    pair = max(float(x @ y / (x @ x)), 0.0)
-    frame["own"] = rest - pair * pairs
-    table = frame.groupby(["n_decode", "kv_decode"])["own"].median().unstack()
-    table = table.reindex(index=n.astype(np.int64), columns=context.astype(np.int64))
-    return pair, _extended(table, n, context)
-
-
-def _weighted(values: Floats, weight: Floats, group: list[pd.Series]) -> Floats:
-    """The weighted mean of each value's group, at every value."""
-    frame = pd.DataFrame({"v": values * weight, "w": weight})
-    keys = [key.to_numpy() for key in group]
-    sums = frame.groupby(keys).transform("sum")
-    return np.asarray(sums["v"] / sums["w"])
-
-
-def _extended(table: pd.DataFrame, n: Floats, context: Floats) -> Floats:
-    """Gaps along the context interpolated; beyond the largest measured batch, as the two largest
-    go on."""
-    values = np.apply_along_axis(_filled, 1, table.to_numpy(np.float64), context)
-    there = ~np.isnan(values).all(axis=1)
-    known = np.flatnonzero(there)
-    if len(known) < 2:
-        raise ReadError("attention.csv: mixed steps need two numbers of decodes or more")
-    for i in np.flatnonzero(~there):
-        if i < known[0]:
-            values[i] = values[known[0]]
-        elif i > known[-1]:
-            a, b = known[-2], known[-1]
-            values[i] = values[b] + (values[b] - values[a]) * (n[i] - n[b]) / (n[b] - n[a])
-        else:
-            a, b = known[known < i][-1], known[known > i][0]
-            values[i] = values[a] + (values[b] - values[a]) * (n[i] - n[a]) / (n[b] - n[a])
-    return values
 
 
 def _as_grid(x: Floats, y: Floats, values: Floats) -> Grid:
@@ -203,12 +225,14 @@ def _line(x: Floats, seconds: Floats) -> tuple[float, float]:
 
 
 def region_errors(kernels: Kernels, layers: int) -> dict[str, RegionError]:
-    """|relative error| against the sums of kernels, region by region.
+    """|relative error| against the sums of kernels, region by region, of usual lengths (`USUAL`).
 
     Held out: every second place of each axis of the attention table is left out, and the steps
     that have one of those are predicted by the rest.
     """
     table = composed(kernels, layers)
+    row, past = (table[a] / table[b].clip(lower=1) for a, b in (RATIOS[0], RATIOS[1]))
+    table = table[(row <= USUAL) & (past <= USUAL)].reset_index(drop=True)
     kept = np.ones(len(kernels.attention), dtype=np.bool_)
     for name in ATTENTION:
         places = np.unique(kernels.attention[name])
@@ -226,3 +250,6 @@ def region_errors(kernels: Kernels, layers: int) -> dict[str, RegionError]:
         unseen[:] = True
     fitted = predict(curve_of(kernels, layers), table)
     return errors(trial[unseen].assign(edge=False), fitted[unseen])
+
+
+RATIOS = (("context", "decodes"), ("chunk_past", "tokens"))

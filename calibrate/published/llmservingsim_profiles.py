@@ -73,13 +73,14 @@ def document(
             f"between kernels a step loses {gaps * 1e3:.2f} ms ({KERNELS_A_LAYER} kernels a layer, "
             f"{gap_s * 1e6:g} us each), which is in base_s; the tables have none of it.",
             "the sums have no host work, and no communication between devices.",
-            "decodes of unequal contexts cost what their mean costs; several prompts in one step "
-            "what one prompt of all their tokens costs, less their squares.",
+            "decodes of unequal contexts cost what as many of their mean context cost.",
         ],
         notes=[
-            "errors are against the sums of the kernels' own times: held out are the steps that "
-            "have a length or a batch of every second place of the attention table.",
-            "mixed steps at one or two decodes and long contexts are the worst: there the longest "
-            "row alone decides, and a sum over rows cannot say so.",
+            "errors are against the sums of the kernels' own times, contexts and pasts up to 4096 "
+            "tokens: held out are the steps that have a length or a batch of every second place "
+            "of the attention table.",
+            "the worst are one or two decodes of long contexts beside a prefill, and short chunks "
+            "after long pasts: there the longest row alone decides, and a sum over rows, which "
+            "rises with each of them, cannot say so.",
         ],
     )

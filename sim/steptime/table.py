@@ -96,7 +96,8 @@ class Table(Linear):
     """``base_s`` and measured tables, interpolated linearly, then the terms of `Linear`:
 
     * ``dense`` over the tokens of the step (decodes + prefill tokens): all but attention;
-    * ``decode`` over decodes (and the mean context of a row), in steps that have some;
+    * ``decode`` over decodes (and the mean context of a row; with ``decode_context: sum`` that of
+      all rows together), in steps that have some;
     * ``prefill`` over prefill tokens (and their mean past), in steps that have some.
 
     A mixed step is not the sum of its parts: ``mixed`` says what ``decode`` and ``prefill`` make
@@ -111,6 +112,7 @@ class Table(Linear):
     decode: Grid | None = None
     prefill: Grid | None = None
     mixed_decode: Grid | None = None
+    decode_context: Literal["mean", "sum"] = "mean"
     mixed: Literal["sum", "max", "shared"] = "sum"
     shared_s: float = 0.0
     base_s: float = 0.0
@@ -162,7 +164,7 @@ class Table(Linear):
         decode = prefill = 0.0
         if n and self.decode is not None:
             grid = self.mixed_decode if tokens and self.mixed_decode is not None else self.decode
-            decode = grid.at(n, context / n)
+            decode = grid.at(n, context if self.decode_context == "sum" else context / n)
         if tokens and self.prefill is not None:
             prefill = self.prefill.at(tokens, past / tokens)
         if self.mixed == "max":
@@ -181,7 +183,8 @@ class Table(Linear):
             total += self.dense.over((n + tokens).astype(np.float64), np.zeros(len(n)))
         decode = prefill = np.zeros(len(n))
         if self.decode is not None:
-            place = n.astype(np.float64), context / np.maximum(n, 1)
+            rows = 1 if self.decode_context == "sum" else np.maximum(n, 1)
+            place = n.astype(np.float64), context / rows
             value = self.decode.over(*place)
             if self.mixed_decode is not None:
                 value = np.where(tokens > 0, self.mixed_decode.over(*place), value)
@@ -202,7 +205,7 @@ class Table(Linear):
         out = self.range.outside(decodes, context, tokens, chunk_past)
         if self.dense is not None:
             out |= _beyond(self.dense.x, decodes + tokens)
-        mean = context / np.maximum(decodes, 1)
+        mean = context / (1 if self.decode_context == "sum" else np.maximum(decodes, 1))
         past = chunk_past / np.maximum(tokens, 1)
         for grid, rows, amount in ((self.decode, decodes, mean), (self.prefill, tokens, past)):
             if grid is not None:

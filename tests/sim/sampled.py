@@ -647,6 +647,7 @@ def a_table(chance: Random, unit: float) -> Table:
         decode=decode,
         prefill=prefill,
         mixed_decode=beside,
+        decode_context=chance.choice(["mean", "sum"]),  # type: ignore[arg-type]
         mixed=mixed,  # type: ignore[arg-type]
         shared_s=unit * 0.9 if mixed == "shared" else 0.0,
         base_s=unit * chance.choice([0, 10]),

@@ -338,6 +338,16 @@ def test_decodes_beside_a_prefill_have_a_table_of_their_own() -> None:
     ]
 
 
+def test_a_table_may_run_over_the_context_of_all_rows_together() -> None:
+    decode = Grid((1, 10), ((0.0, 100.0), (0.0, 100.0)), (0, 1000))
+    curve = Table(decode=decode, base_s=1.0, decode_context="sum", extrapolate=True)
+    assert curve.decode_ns(4, 120) == 13_000_000_000
+    one = [np.array([value]) for value in (4, 120, 0, 0, 0, 0)]
+    assert curve.steps_ns(*one).tolist() == [13_000_000_000]
+    assert curve.outside(*[np.array([v]) for v in (4, 1001, 0, 0)])[0]
+    assert not curve.outside(*[np.array([v]) for v in (4, 999, 0, 0)])[0]
+
+
 def test_decodes_beside_a_prefill_are_never_faster_and_have_the_same_axes() -> None:
     alone = Grid((1, 10), (1.0, 2.0))
     for other, mixed, said in (
