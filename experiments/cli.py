@@ -28,7 +28,6 @@ app = typer.Typer(
 trace = typer.Typer(help="Look at trace files.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(trace, name="trace")
 app.add_typer(calibrate, name="calibrate")
-app.command()(validate)
 
 SpecFile = Annotated[Path, typer.Argument(metavar="SPEC", help="The experiment's YAML file.")]
 Overrides = Annotated[
@@ -186,7 +185,10 @@ def sweep(
         typer.Option("--overwrite", help="Replace cells that were made from other settings."),
     ] = False,
 ) -> int:
-    """Simulate what is missing of an experiment, cell by cell; the same command goes on with it."""
+    """Simulate what is missing of an experiment.
+
+    Cell by cell, on all processors or a cluster; stopped, the same command goes on with it.
+    """
     if cluster is not None and jobs is not None:
         raise typer.BadParameter("the cluster decides how many", param_hint="'--jobs'")
     from experiments.best import check_goal, default_goal
@@ -391,3 +393,6 @@ def _read(
             for line in error.errors(include_url=False)
         ) from None
     return read_trace(TraceSettings(**dict(settings)))
+
+
+app.command()(validate)
