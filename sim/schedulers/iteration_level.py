@@ -13,6 +13,7 @@ from sim.decision import Decision, Limit
 from sim.kv import Paged
 from sim.orders import Fcfs, Order
 from sim.queue import LanesQueue, Queue, Shortest
+from sim.ranks import ranks_for
 from sim.request import Reason, Request, State
 from sim.schedulers.swapped import SwappedOut
 from sim.schedulers.victims import Victims
@@ -50,8 +51,8 @@ class IterationLevel(ABC):
         self.victims = Victims(server, batch, pool, order)
         self.swapped = SwappedOut(server, batch, pool)
         self.displaces = server.displace
-        if server.displace and order.fixed:
-            batch.ranks = order
+        if server.displace:
+            batch.ranks = ranks_for(order, batch)
         self.retained: dict[Request, None] = {}  # displaced with their blocks, latest last
         self.dropped = False  # whether retained blocks were, since the engine looked last
         self.since_prefill = UNLIMITED  # iterations since one had a prefill
@@ -473,11 +474,7 @@ class IterationLevel(ABC):
         slots, free = len(batch.free_slots), pool.free
         keeps = self.server.preemption == "retain"
         out: list[Request] = []
-        if slots < 1 and batch.running:
-            first = queue.at(0)
-            if first is None or not self.order.key(first, now_ns) < self.victims.least(now_ns):
-                return out
-        least = self.victims.by_urgency(now_ns)  # the least urgent is last
+        running = self.victims.least_urgent(now_ns)
         place = 0
         while (request := queue.at(place)) is not None:
             needs = 0
@@ -486,9 +483,9 @@ class IterationLevel(ABC):
             key = self.order.key(request, now_ns)
             taken: list[Request] = []
             slots_, free_ = slots, free
-            while (slots_ < 1 or free_ < needs) and len(least) > len(taken):
-                rank, *_, victim = least[-1 - len(taken)]
-                if not key < rank:
+            while slots_ < 1 or free_ < needs:
+                rank, *_, victim = next(running, (key, None))
+                if victim is None or not key < rank:
                     break
                 taken.append(victim)
                 slots_ += 1
@@ -496,7 +493,6 @@ class IterationLevel(ABC):
                     free_ = free + pool.gain({r: self.victims.blocks(r) for r in taken})
             if slots_ < 1 or free_ < needs:
                 break
-            del least[len(least) - len(taken) :]
             out += taken
             slots, free = slots_ - 1, free_ - needs
             place += 1
