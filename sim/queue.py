@@ -279,10 +279,31 @@ class LanesQueue:
 _ARRIVAL = Fcfs()
 
 
-def queue_for(order: Order, draw: Callable[[], Request] | None) -> Queue:
-    """The queue that *order* sorts; *draw* makes the next request of an endless backlog."""
+class _Line(Fcfs):
+    """What `FcfsQueue` does, as keys: the preempted in front, the latest first."""
+
+    def __init__(self) -> None:
+        self._backs = 0
+        self._back: dict[int, int] = {}
+
+    def joins(self, request: Request, waiting: set[Any], now_ns: int) -> None:
+        if request.preemptions:
+            self._backs += 1
+            self._back[request.index] = self._backs
+
+    def key(self, request: Request, now_ns: int) -> int:
+        return -self._back.get(request.index, 0)
+
+
+def queue_for(order: Order, draw: Callable[[], Request] | None, patient: bool = True) -> Queue:
+    """The queue that *order* sorts; *draw* makes the next request of an endless backlog.
+
+    Unless they are *patient*, many may leave from the middle.
+    """
     if type(order) is Fcfs:
-        return FcfsQueue() if draw is None else Endless(draw)
+        if draw is not None:
+            return Endless(draw)
+        return FcfsQueue() if patient else KeyedQueue(_Line())
     if draw is not None:
         raise ValueError(f"an endless backlog has no order {order.kind!r}: it needs order fcfs")
     return LanesQueue(order) if order.lanes else KeyedQueue(order)

@@ -187,3 +187,19 @@ def test_more_who_wait_are_not_asked_more(name: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(IterationLevel, "decide", counted_too)
     simulate(a_trace(5, 1500, gap_ms=0, same=True), SERVERS[name](), Chunked(), CURVE)
     assert asked <= 20 * decided
+
+
+def test_who_leaves_the_middle_of_a_line_leaves_it_as_it_was() -> None:
+    """Clients that could give up, and do not, change nothing."""
+    trace = a_trace(3, 200, gap_ms=5)
+    never = trace_of(
+        trace.arrival_ns,
+        trace.prompt_tokens,
+        trace.output_tokens,
+        max_tokens=trace.limits,
+        timeout_ns=[10**15] * len(trace),
+    )
+    server = Server(**LITTLE)
+    for policy in POLICIES:
+        one, other = (simulate(t, server, policy, CURVE) for t in (trace, never))
+        assert one.log.moves.tobytes() == other.log.moves.tobytes()
