@@ -148,8 +148,9 @@ class Campaign:
 
     def result(self, missing: int = 0) -> Result:
         """Fit what is there; the raw file gets its outliers marked."""
-        data = cleaned(self.store.frame(), str(self.folder / RAW))
-        write_raw(self.folder / RAW, data.raw)
+        frame = self.store.frame()
+        data = cleaned(frame, str(self.folder / RAW))
+        write_raw(self.folder / RAW, frame.assign(outlier=data.raw["outlier"]))
         curves = fit_curves(data, self.settings.graph_sizes)
         return Result(
             settings=self.settings,
