@@ -148,7 +148,7 @@ def _fill(values: torch.Tensor, key: int, most: float) -> None:
         first = start * width
         x = torch.arange(first, first + part.numel(), dtype=torch.int64, device=values.device)
         # Below 2^32 and 2^31: their product never overflows.
-        for salt in (key, key >> 7, 0):
+        for salt in (0, key):
             x ^= salt
             x ^= x >> 16
             x *= MIX

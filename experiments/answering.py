@@ -20,8 +20,9 @@ def answered(command: Callable[..., int | None]) -> Callable[..., None]:
     def answering(*args: Any, **options: Any) -> None:
         try:
             code = command(*args, **options)
-        except KeyboardInterrupt:
-            tell("itersim: interrupted; results of earlier runs are as they were")
+        except KeyboardInterrupt as error:
+            said = str(error) or "interrupted; results of earlier runs are as they were"
+            tell(f"itersim: {said}")
             code = INTERRUPTED
         except (typer.Exit, typer.Abort, typer.BadParameter, BrokenPipeError):
             raise
@@ -51,7 +52,7 @@ def explain(error: Exception) -> int:
         return WRONG_INPUT
     missing_extra = isinstance(error, ImportError) and "itersim[" in str(error)
     wrong = isinstance(error, OutputError | CalibrationError) or missing_extra
-    if wrong or _is_out_of_range(error):
+    if wrong or _is_of_the_world(error):
         tell(f"itersim: {error}")
         return WRONG_INPUT
     if isinstance(error, MemoryError) and str(error):  # it says what would fit
@@ -68,12 +69,19 @@ def explain(error: Exception) -> int:
     return SOME_FAILED
 
 
-def _is_out_of_range(error: Exception) -> bool:
-    """What a spec can ask for and only the run can notice: shapes and times beyond all bounds."""
+def _is_of_the_world(error: Exception) -> bool:
+    """What a command can ask for and only the run can notice: shapes and times beyond all bounds, a
+    cluster that is not there."""
     from sim.steptime import StepTimeError
     from workloads.exact import ClockRangeError
 
-    return isinstance(error, StepTimeError | ClockRangeError)
+    if isinstance(error, StepTimeError | ClockRangeError):
+        return True
+    if "experiments.pools" not in sys.modules:
+        return False
+    from experiments.pools import PoolError
+
+    return isinstance(error, PoolError)
 
 
 def tell_faults(faults: Iterable[object]) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from experiments.answering import DONE, SOME_FAILED, WRONG_INPUT
+from experiments.answering import DONE, MOST_SHOWN, SOME_FAILED, WRONG_INPUT
 from experiments.answering import answered as _answered
 from experiments.answering import tell as _tell
 from experiments.answering import tell_faults as _tell_faults
@@ -28,7 +28,6 @@ app = typer.Typer(
 trace = typer.Typer(help="Look at trace files.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(trace, name="trace")
 app.add_typer(calibrate, name="calibrate")
-app.command()(validate)
 
 SpecFile = Annotated[Path, typer.Argument(metavar="SPEC", help="The experiment's YAML file.")]
 Overrides = Annotated[
@@ -117,14 +116,11 @@ def run(
     from experiments.painter import Painter
 
     painter = Painter(apart=True)
-    from experiments.load import load_spec
     from experiments.progress import Progress
 
     progress = Progress()
     try:
-        experiment = load_spec(spec, overrides or ())
-        if strict and experiment.is_trace():
-            experiment = load_spec(spec, [*(overrides or ()), "workload.trace.strict=true"])
+        experiment = _loaded(spec, overrides, strict)
         from experiments.run import run as run_spec
 
         outcome = run_spec(
@@ -141,9 +137,117 @@ def run(
         progress.close()
         painter.close()
     print(outcome.text)
-    for failure in outcome.failed:
+    return _failures(outcome.failed)
+
+
+@app.command()
+@_answered
+def sweep(
+    spec: SpecFile,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            "--jobs",
+            "-j",
+            min=1,
+            metavar="N",
+            help="How many processes simulate.  [default: one per CPU]",
+        ),
+    ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Simulate on the workers of the Dask scheduler there, such as tcp://host:8786.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Where results go; what is complete there stays.  [default: results/<name>]",
+        ),
+    ] = None,
+    overrides: Overrides = None,
+    requests: Annotated[
+        bool, typer.Option("--requests", help="Write requests.csv of every cell too.")
+    ] = False,
+    best: Annotated[
+        str | None,
+        typer.Option(
+            metavar="METRIC",
+            help="What the best cell is best at.  [default: goodput, or output tokens/s]",
+        ),
+    ] = None,
+    strict: Strict = False,
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite", help="Replace cells that were made from other settings."),
+    ] = False,
+) -> int:
+    """Simulate what is missing of an experiment.
+
+    Cell by cell, on all processors or a cluster; stopped, the same command goes on with it.
+    """
+    if cluster is not None and jobs is not None:
+        raise typer.BadParameter("the cluster decides how many", param_hint="'--jobs'")
+    from experiments.best import check_goal, default_goal
+
+    if best is not None:
+        try:
+            check_goal(best)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="'--best'") from None
+    experiment = _loaded(spec, overrides, strict)
+    from experiments.sweep_progress import SweepProgress
+    from experiments.sweep_run import sweep as sweep_spec
+
+    progress = SweepProgress(best or default_goal(experiment))
+    try:
+        outcome = sweep_spec(
+            experiment,
+            out=Path("results", experiment.name) if out is None else out,
+            pool=_pool(jobs, cluster),
+            requests=requests,
+            overwrite=overwrite,
+            watch=progress,
+        )
+    finally:
+        progress.close()
+    *texts, results = outcome.text.split("\n\n")
+    if told := progress.best.text():
+        texts.append(f"best: {told}")
+    print("\n\n".join([*texts, results]))
+    return _failures(outcome.failed)
+
+
+def _pool(jobs: int | None, address: str | None) -> Any:
+    if address is not None:
+        from experiments.cluster import cluster
+
+        return cluster(address)
+    from experiments.pools import cpus, processes
+
+    return processes(jobs or cpus())
+
+
+def _loaded(spec: Path, overrides: list[str] | None, strict: bool) -> Any:
+    """The experiment, a trace that it replays read strictly if told."""
+    from experiments.load import load_spec
+
+    experiment = load_spec(spec, overrides or ())
+    if strict and experiment.is_trace():
+        experiment = load_spec(spec, [*(overrides or ()), "workload.trace.strict=true"])
+    return experiment
+
+
+def _failures(failed: list[str]) -> int:
+    """Name the cells that failed."""
+    for failure in failed[:MOST_SHOWN]:
         _tell(f"itersim: {failure}")
-    return SOME_FAILED if outcome.failed else DONE
+    if len(failed) > MOST_SHOWN:
+        _tell(f"itersim: and {len(failed) - MOST_SHOWN} more, see failed.txt")
+    return SOME_FAILED if failed else DONE
 
 
 def _window(text: str | None) -> tuple[int, int] | None:
@@ -289,3 +393,6 @@ def _read(
             for line in error.errors(include_url=False)
         ) from None
     return read_trace(TraceSettings(**dict(settings)))
+
+
+app.command()(validate)

@@ -51,9 +51,10 @@ def validate(
         bool, typer.Option("--strict", help="Exit with 1 if a bar is missed.")
     ] = False,
 ) -> int:
-    """Run SPEC's schedulers on a real engine and in simulation, and say how far they are apart.
+    """Compare simulated runs with real ones.
 
-    Its step times are measured in the same run, whatever the spec says.
+    SPEC's schedulers run on a real engine and in simulation. Step times are measured in the same
+    run, whatever the spec says.
     """
     one_thread()
     from experiments.load import load_spec

@@ -162,9 +162,9 @@ def step_time_of(step_time: AnyStepTime, *, padded: bool = False) -> steptime.St
     rectangles which `static` computes, where a profile has one."""
     graphs = step_time.graph_batches
     if isinstance(step_time, Profile):
-        from calibrate.profile import load_profile
+        from experiments.profiles import profile_of
 
-        profile = load_profile(step_time.profile, extrapolate=step_time.extrapolate)
+        profile = profile_of(step_time.profile, step_time.extrapolate)
         if graphs is None:
             return profile.step_time(padded=padded)
         curve: Any = profile.curve if not padded or profile.padded is None else profile.padded

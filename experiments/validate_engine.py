@@ -23,10 +23,10 @@ from calibrate.replay import Case
 from calibrate.report import document, verdict
 from calibrate.trial import Trial, run_trial
 from calibrate.validation import predicted
-from experiments.parts import policy_of, server_of, workload_of
+from experiments.parts import policy_of, server_of
 from experiments.spec import Spec
-from sim import Chunked, Trace, TraceSource
-from workloads import TraceSettings, make_source, read_trace
+from experiments.works import Works
+from sim import Chunked, Trace
 
 TABLES = ("bars", "latencies", "iterations", "ranking", "each")
 
@@ -121,19 +121,14 @@ def cases_of(spec: Spec) -> list[Case]:
 
 
 def requests_of(spec: Spec) -> Trace:
-    """Its requests, by its first seed. Raises ValidationError for those that never end."""
-    work: Any = workload_of(spec.workload)
-    if isinstance(work, TraceSettings):
-        return read_trace(work).trace
-    if isinstance(work, Trace):
-        return work
-    source = make_source(work, spec.seeds[0], None)
-    if not isinstance(source, TraceSource):
+    """Its requests, by its first seed. Raises ValidationError for those that depend on answers."""
+    work = Works(spec).make(spec.seeds[0])
+    if not isinstance(work, Trace):
         raise ValidationError(
             "a validation replays the same requests for real and in simulation; give arrivals "
-            "that do not depend on answers, such as kind: poisson with requests: 80"
+            "that do not depend on answers, such as kind: poisson with requests: 80, no clients"
         )
-    return source.trace
+    return work
 
 
 def _sizes(cases: list[Case], trace: Trace) -> dict[str, int]:

@@ -67,6 +67,13 @@ class Forgetful(PaddedGather):
         return super().decode((lengths - 1).clamp(min=1), layout, longest, cache)
 
 
+class Muddled(PaddedGather):
+    """Reads the blocks of a row backwards."""
+
+    def layout(self, held, width, filler):
+        return super().layout([table[::-1] for table in held], width, filler)
+
+
 def test_graphs_that_answer_wrongly_are_not_used():
     def remembered(step):
         step()
@@ -82,6 +89,7 @@ def test_graphs_that_answer_wrongly_are_not_used():
     for kernel, capture, told in (
         (PaddedGather(), remembered, None),
         (Forgetful(), remembered, "differs from the reference"),
+        (Muddled(), remembered, "differs from the reference"),
         (PaddedGather(), frozen, "differs from the reference"),
         (PaddedGather(), failing, "RuntimeError: operation not permitted when stream is capturing"),
     ):
