@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from calibrate.clock import WINDOW
 from calibrate.samples import SHAPE, Floats, SamplesError, check_samples
 from calibrate.store import ANCHOR
 
@@ -18,17 +19,26 @@ LEAST = 0.002
 """The smallest standard deviation believed, relative: that of a quiet machine."""
 
 
+WINDOWS = (5, 9, 15, 25)
+"""Anchors around a sample whose median may be its drift."""
+
+PAUSE_S = 30.0
+"""A pause of so long between two rows begins a session: drift is not smoothed across it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """``raw`` with its ``outlier`` column (robust z, signed) and ``seconds`` (divided by the
-    drift); ``samples`` those that are no outliers, for `calibrate.fit`; ``anchors``: seconds of
-    each kind of anchor at the speed that ``seconds`` refer to; ``noise``: standard deviation of a
-    sample about its point's median, relative, by region."""
+    """``raw`` with its ``outlier`` column (robust z, signed), the ``drift`` that was taken out and
+    ``seconds`` without it; ``samples`` those that are no outliers, for `calibrate.fit`;
+    ``anchors``: seconds of each kind of anchor at the speed that ``seconds`` refer to; ``noise``:
+    standard deviation of a sample about its point's median, relative, by region; ``smoothing``:
+    how the drift was got from the anchors."""
 
     raw: pd.DataFrame
     samples: pd.DataFrame
     anchors: Mapping[str, float]
     noise: Mapping[str, float]
+    smoothing: str
 
     @property
     def outliers(self) -> int:
@@ -42,12 +52,12 @@ def cleaned(raw: pd.DataFrame, where: str = "raw.csv") -> Cleaned:
     """
     raw = raw.copy()
     _check_times(raw, where)
-    step = raw["device_s"].fillna(raw["host_s"])
     points = raw["region"] != ANCHOR
     if not points.any():
         raise SamplesError(f"{where}: holds no samples; measure first")
-    middle = float(raw.loc[points, "drift"].median())
-    raw["seconds"] = step / raw["drift"] * middle
+    step = raw["device_s"].fillna(raw["host_s"])
+    raw["drift"], smoothing = _drift(raw, step, points)
+    raw["seconds"] = step / raw["drift"] * float(raw.loc[points, "drift"].median())
     raw["outlier"], noise = _scores(raw[points])
     kept = raw[points & ~(raw["outlier"].abs() > ODD)]
     samples = check_samples(kept.assign(configuration=kept["point"]), where)
@@ -57,7 +67,40 @@ def cleaned(raw: pd.DataFrame, where: str = "raw.csv") -> Cleaned:
         samples=samples,
         anchors={str(kind): float(seconds) for kind, seconds in anchors.items()},
         noise=noise,
+        smoothing=smoothing,
     )
+
+
+def _drift(raw: pd.DataFrame, step: pd.Series, points: pd.Series) -> tuple[pd.Series, str]:
+    """The drift at every row, of a few ways to smooth the anchors the one that leaves the least
+    spread between the samples of a point: a machine whose speed jumps from step to step is not
+    followed by the last five anchors, one that warms up is."""
+    ratio = _ratios(raw, step, points)
+    session = (raw["moment"].diff() > PAUSE_S).cumsum()
+    ways = {"the trailing median as it was recorded": raw["drift"]}
+    for window in WINDOWS if len(ratio) else ():
+        parts = ratio.groupby(session[ratio.index])
+        smooth = parts.transform(lambda r, w=window: r.rolling(w, 1, center=True).median())
+        ways[f"a median of {window} anchors around"] = smooth.reindex(raw.index).ffill().bfill()
+    ways["none: the anchors say less than they cost"] = pd.Series(1.0, index=raw.index)
+    name = raw.loc[points, "point"]
+
+    def spread(drift: pd.Series) -> float:
+        seconds = step[points] / drift[points]
+        middle = seconds.groupby(name).transform("median")
+        return float((seconds / middle - 1.0).abs().median())
+
+    best = min(ways, key=lambda way: spread(ways[way]))
+    return ways[best], best
+
+
+def _ratios(raw: pd.DataFrame, step: pd.Series, points: pd.Series) -> pd.Series:
+    """Every anchor relative to the first few of its kind, which count as 1."""
+    anchors = step[~points]
+    first = anchors.groupby(raw.loc[~points, "point"]).transform(
+        lambda seconds: seconds.iloc[:WINDOW].median()
+    )
+    return anchors / first
 
 
 def _check_times(raw: pd.DataFrame, where: str) -> None:
@@ -124,7 +167,8 @@ def _falls_within(part: pd.DataFrame) -> list[Fall]:
     work = part[list(SHAPE)].to_numpy(np.int64)
     seconds: Floats = part["seconds"].to_numpy(np.float64)
     count = part["count"].to_numpy(np.float64)
-    error = part["spread"].to_numpy(np.float64) * 1.2533 / np.sqrt(count)  # of a median
+    own = part["spread"].to_numpy(np.float64)  # of a few samples: believed only where it is large
+    error = np.maximum(own, np.median(own)) * 1.2533 / np.sqrt(count)  # of a median
     names = [str(name) for _, name in part.index]
     found = []
     for i in range(len(part)):

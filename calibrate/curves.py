@@ -45,6 +45,8 @@ FLAT_FORMS: tuple[Form, ...] = (
     Form(name="affine + mixed", terms=(*AFFINE.terms, *_MIXED)),
     Form(name="knee", knee=True, terms=_TABLE_TERMS),
     Form(name="knee + mixed", knee=True, terms=_ALL_TERMS),
+    Form(name="sparse table", dense="sparse", terms=_TABLE_TERMS),
+    Form(name="sparse table + mixed", dense="sparse", terms=_ALL_TERMS),
     Form(name="table", dense="every", terms=_TABLE_TERMS),
     Form(name="table + mixed", dense="every", terms=_ALL_TERMS),
     Form(name="fine table", dense="small", terms=_TABLE_TERMS),
@@ -62,8 +64,10 @@ PLAIN_PADDED = Form(
 PADDED_FORMS: tuple[Form, ...] = (
     PLAIN_PADDED,
     Form(name="knee", knee=True, terms=("per_decode_s", *_RECTANGLE)),
+    Form(name="sparse table", dense="sparse", terms=("per_decode_s", *_RECTANGLE)),
     Form(name="table", dense="every", terms=("per_decode_s", *_RECTANGLE)),
     Form(name="fine table", dense="small", terms=("per_decode_s", *_RECTANGLE)),
+    Form(name="two sparse tables", decode="sparse", prefill="sparse", terms=_RECTANGLE),
     Form(name="two tables", decode="every", prefill="every", terms=_RECTANGLE),
     Form(name="two fine tables", decode="small", prefill="small", terms=_RECTANGLE),
 )

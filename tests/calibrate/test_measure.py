@@ -121,6 +121,32 @@ def test_drift_is_divided_out(tmp_path: Path) -> None:
     assert data.anchors["decode"] / curve_time()(DECODE) == pytest.approx(ratio.median(), rel=0.02)
 
 
+def test_a_machine_whose_speed_jumps_is_not_followed_from_step_to_step(tmp_path: Path) -> None:
+    """Anchors that say nothing about the next step would only add their noise: the smoothing that
+    leaves the least spread between a point's samples is taken, and a slow drift still goes."""
+    jumpy = FakeRunner(curve_time(), noise=0.1, drift=lambda moment: 1 + moment / 200)
+    raw = measured(tmp_path / "a", jumpy, plan(60, passes=1)).frame()
+    data = cleaned(raw)
+    assert data.smoothing == "a median of 25 anchors around"
+    points = raw["region"] != ANCHOR
+    live = raw["host_s"][points] / raw["drift"][points]
+    truth = raw["point"][points].map({p.text(): curve_time()(p) for p in plan(60).points})
+    assert (data.raw["seconds"][points] / truth).std() < 0.98 * (live / truth).std()
+    swinging = FakeRunner(curve_time(), drift=lambda moment: 1.2 + 0.2 * math.sin(moment))
+    quick = cleaned(measured(tmp_path / "b", swinging, plan(60)).frame())
+    assert quick.smoothing == "a median of 5 anchors around"
+
+
+def test_drift_is_not_smoothed_across_a_pause(tmp_path: Path) -> None:
+    """Half of the rounds run before a pause, half after it on a machine a third slower."""
+    measured(tmp_path, FakeRunner(curve_time()), plan(60), rounds=2)
+    slower = FakeRunner(curve_time(), drift=lambda moment: 4 / 3, moment=1e4)
+    data = cleaned(measured(tmp_path, slower, plan(60, rounds=4)).frame())
+    truth = data.samples["configuration"].map({p.text(): curve_time()(p) for p in plan(60).points})
+    ratio = data.samples["seconds"] / truth
+    assert ratio.std() / ratio.mean() < 1e-6
+
+
 def test_the_drift_is_the_trailing_median_of_the_anchors() -> None:
     drift = Drift()
     assert drift.factor == 1.0
