@@ -106,6 +106,8 @@ class Campaign:
             points=(),
             decode_anchor=decode,
             prefill_anchor=prefill,
+            # a CPU that others use too changes its speed within a second
+            decode_every=1 if settings.device == "cpu" else Plan.decode_every,
             warm_up_s=warm_up_s,
             seed=settings.seed,
         )

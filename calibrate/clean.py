@@ -82,6 +82,12 @@ def _drift(raw: pd.DataFrame, step: pd.Series, points: pd.Series) -> tuple[pd.Se
         parts = ratio.groupby(session[ratio.index])
         smooth = parts.transform(lambda r, w=window: r.rolling(w, 1, center=True).median())
         ways[f"a median of {window} anchors around"] = smooth.reindex(raw.index).ffill().bfill()
+    if len(ratio):
+        whole = ratio.reindex(raw.index)
+        before = whole.groupby(session).ffill()
+        after = whole.groupby(session).bfill()
+        beside = (before.fillna(after) * after.fillna(before)) ** 0.5
+        ways["the anchors before and after"] = beside.ffill().bfill()
     ways["none: the anchors say less than they cost"] = pd.Series(1.0, index=raw.index)
     name = raw.loc[points, "point"]
 
