@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from calibrate.clock import WINDOW
+from calibrate.drifting import drift_of
 from calibrate.samples import SHAPE, Floats, SamplesError, check_samples
 from calibrate.store import ANCHOR
 
@@ -19,20 +19,13 @@ LEAST = 0.002
 """The smallest standard deviation believed, relative: that of a quiet machine."""
 
 
-WINDOWS = (5, 9, 15, 25)
-"""Anchors around a sample whose median may be its drift."""
-
-PAUSE_S = 30.0
-"""A pause of so long between two rows begins a session: drift is not smoothed across it."""
-
-
 @dataclass(frozen=True, slots=True)
 class Cleaned:
     """``raw`` with its ``outlier`` column (robust z, signed), the ``drift`` that was taken out and
     ``seconds`` without it; ``samples`` those that are no outliers, for `calibrate.fit`;
     ``anchors``: seconds of each kind of anchor at the speed that ``seconds`` refer to; ``noise``:
     standard deviation of a sample about its point's median, relative, by region; ``smoothing``:
-    how the drift was got from the anchors."""
+    how the drift was got (`calibrate.drifting`)."""
 
     raw: pd.DataFrame
     samples: pd.DataFrame
@@ -56,7 +49,7 @@ def cleaned(raw: pd.DataFrame, where: str = "raw.csv") -> Cleaned:
     if not points.any():
         raise SamplesError(f"{where}: holds no samples; measure first")
     step = raw["device_s"].fillna(raw["host_s"])
-    raw["drift"], smoothing = _drift(raw, step, points)
+    raw["drift"], smoothing = drift_of(raw, step)
     raw["seconds"] = step / raw["drift"] * float(raw.loc[points, "drift"].median())
     raw["outlier"], noise = _scores(raw[points])
     kept = raw[points & ~(raw["outlier"].abs() > ODD)]
@@ -69,44 +62,6 @@ def cleaned(raw: pd.DataFrame, where: str = "raw.csv") -> Cleaned:
         noise=noise,
         smoothing=smoothing,
     )
-
-
-def _drift(raw: pd.DataFrame, step: pd.Series, points: pd.Series) -> tuple[pd.Series, str]:
-    """The drift at every row, of a few ways to smooth the anchors the one that leaves the least
-    spread between the samples of a point: a machine whose speed jumps from step to step is not
-    followed by the last five anchors, one that warms up is."""
-    ratio = _ratios(raw, step, points)
-    session = (raw["moment"].diff() > PAUSE_S).cumsum()
-    ways = {"the trailing median as it was recorded": raw["drift"]}
-    for window in WINDOWS if len(ratio) else ():
-        parts = ratio.groupby(session[ratio.index])
-        smooth = parts.transform(lambda r, w=window: r.rolling(w, 1, center=True).median())
-        ways[f"a median of {window} anchors around"] = smooth.reindex(raw.index).ffill().bfill()
-    if len(ratio):
-        whole = ratio.reindex(raw.index)
-        before = whole.groupby(session).ffill()
-        after = whole.groupby(session).bfill()
-        beside = (before.fillna(after) * after.fillna(before)) ** 0.5
-        ways["the anchors before and after"] = beside.ffill().bfill()
-    ways["none: the anchors say less than they cost"] = pd.Series(1.0, index=raw.index)
-    name = raw.loc[points, "point"]
-
-    def spread(drift: pd.Series) -> float:
-        seconds = step[points] / drift[points]
-        middle = seconds.groupby(name).transform("median")
-        return float((seconds / middle - 1.0).abs().median())
-
-    best = min(ways, key=lambda way: spread(ways[way]))
-    return ways[best], best
-
-
-def _ratios(raw: pd.DataFrame, step: pd.Series, points: pd.Series) -> pd.Series:
-    """Every anchor relative to the first few of its kind, which count as 1."""
-    anchors = step[~points]
-    first = anchors.groupby(raw.loc[~points, "point"]).transform(
-        lambda seconds: seconds.iloc[:WINDOW].median()
-    )
-    return anchors / first
 
 
 def _check_times(raw: pd.DataFrame, where: str) -> None:

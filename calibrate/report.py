@@ -42,7 +42,7 @@ def document(result: Result, name: str, command: str) -> Document:
             "measured.host.",
             "the weights may be random: times depend on shapes, not on values.",
             "times are at the middle speed of the whole run, which the anchors show "
-            f"(measured.anchors; drift by {result.data.smoothing}); a sample's noise is "
+            f"(measured.anchors; drift: {result.data.smoothing}); a sample's noise is "
             f"{_worst_noise(curves):.1%} at most.",
         ],
         notes=notes(result),
