@@ -107,7 +107,7 @@ class Campaign:
             decode_anchor=decode,
             prefill_anchor=prefill,
             # a CPU that others use too changes its speed within a second
-            decode_every=1 if settings.device == "cpu" else Plan.decode_every,
+            decode_every=1 if settings.device == "cpu" else 8,
             warm_up_s=warm_up_s,
             seed=settings.seed,
         )

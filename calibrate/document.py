@@ -96,6 +96,8 @@ KEYS = (
     "dense",
     "decode",
     "prefill",
+    "mixed_decode",
+    "decode_context",
     "mixed",
     "shared_s",
     "step_s",

@@ -49,6 +49,9 @@ data would call the other half outliers."""
 MANY_PLACES, KNEES = 100, 32
 """A knee is looked for at every measured place; of more than a hundred, at so many of them."""
 
+GAP, HIDDEN = 4.0, 6
+"""Between places further apart than this factor, so many more are tried for a knee."""
+
 ROUNDS = 40
 SCALE_ROUNDS = 5
 """Re-weightings at most, and those in which the standard deviation is estimated again."""
@@ -133,8 +136,8 @@ class Columns:
     def term(self, name: str) -> Floats:
         """What a linear term multiplies."""
         values = np.ones(len(self.seconds))
-        if TERMS[name]:
-            values = self.shape[SHAPE.index(TERMS[name])].astype(np.float64)
+        for factor in filter(None, TERMS[name].split(" x ")):
+            values = values * self.shape[SHAPE.index(factor)]
         if name.startswith("mixed_"):
             values = values * ((self.shape[0] > 0) & (self.shape[3] > 0))
         return values
@@ -158,7 +161,7 @@ def fit_columns(data: Columns, form: Form, known: Mapping[str, float]) -> tuple[
         values = data.axis(name)
         if spec is not None and (values > 0).any():
             grids[name] = _points(spec, values[values > 0])
-    blocks = [_ramps(points, data.axis(name)) for name, points in grids.items()]
+    blocks = [hinges(points, data.axis(name)) for name, points in grids.items()]
     blocks += [data.term(name)[:, None] for name in form.terms]
     names = [f"{name} at {x:g}" for name, points in grids.items() for x in points]
     if not blocks:
@@ -179,12 +182,12 @@ def fit_columns(data: Columns, form: Form, known: Mapping[str, float]) -> tuple[
 def _fit_knee(
     data: Columns, form: Form, known: Mapping[str, float], rest: Floats
 ) -> tuple[Curve, int]:
-    """`base + slope · max(knee, tokens)`, the knee at the measured place with the smallest squares
+    """`base + slope · max(knee, tokens)`, the knee at the place with the smallest squares
     (unweighted: a knee is where many samples bend, not a few)."""
     tokens = data.axis("dense")
     names = ["base_s", "per_token_s", *form.terms]
     best: tuple[float, float] | None = None
-    for knee in _some(np.unique(tokens)[1:-1]):
+    for knee in _knees(tokens):
         _, loss = _solve(form, _knee_columns(data, form, knee), names, rest, data, rounds=1)
         if best is None or loss < best[0]:
             best = (loss, float(knee))
@@ -201,6 +204,16 @@ def _fit_knee(
         range=data.range(),
     )
     return curve, len(solution) + 1
+
+
+def _knees(tokens: Floats) -> list[float]:
+    """Where the knee may be: at a measured place, or in a gap so wide that it may hide there."""
+    places = np.unique(tokens)
+    found = list(_some(places[1:-1]))
+    for left, right in pairwise(places):
+        if right > GAP * left > 0:
+            found += np.geomspace(left, right, HIDDEN + 2)[1:-1].tolist()
+    return sorted(map(float, found))
 
 
 def _some(places: Floats) -> Floats:
@@ -285,7 +298,7 @@ def _points(spec: Points, values: Floats) -> tuple[float, ...]:
     return tuple(sorted({low, high} | {p for p in spec or () if low < p < high}))
 
 
-def _ramps(points: tuple[float, ...], values: Floats) -> Floats:
+def hinges(points: tuple[float, ...], values: Floats) -> Floats:
     """Columns whose coefficients are a table's first value and its rises from point to point."""
     columns = [(values > 0).astype(np.float64)]
     for i, (left, right) in enumerate(pairwise(points)):
@@ -307,5 +320,7 @@ TERMS: dict[str, str] = {
     "mixed_per_decode_s": "decodes",
     "mixed_per_context_s": "context",
     "mixed_per_prefill_token_s": "tokens",
+    "mixed_per_decode_token_s": "decodes x tokens",
 }
-"""The linear terms of `sim.steptime.Affine`, and the column of the samples each multiplies."""
+"""The linear terms of `sim.steptime.Affine`, and the column of the samples each multiplies (or
+the product of two)."""

@@ -144,7 +144,8 @@ def requests_hash(run: Run) -> str:
     """SHA-256 of the offered requests: arrivals in ns, prompt, output and limit in tokens."""
     digest = hashlib.sha256()
     trace = run.requests
-    for column in (trace.arrival_ns, trace.prompt_tokens, trace.output_tokens, trace.limits):
+    sent = trace.attributes.get("sent_ns", trace.arrival_ns)
+    for column in (sent, trace.prompt_tokens, trace.output_tokens, trace.limits):
         digest.update(column[run.offered].astype("<i8").tobytes())
     return digest.hexdigest()
 

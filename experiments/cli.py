@@ -14,6 +14,7 @@ from experiments.answering import answered as _answered
 from experiments.answering import tell as _tell
 from experiments.answering import tell_faults as _tell_faults
 from experiments.cli_calibrate import calibrate
+from experiments.cli_import import import_
 from experiments.cli_validate import validate
 
 app = typer.Typer(
@@ -28,6 +29,7 @@ app = typer.Typer(
 trace = typer.Typer(help="Look at trace files.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(trace, name="trace")
 app.add_typer(calibrate, name="calibrate")
+calibrate.add_typer(import_, name="import")
 
 SpecFile = Annotated[Path, typer.Argument(metavar="SPEC", help="The experiment's YAML file.")]
 Overrides = Annotated[

@@ -50,19 +50,76 @@ def validate(
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with 1 if a bar is missed.")
     ] = False,
+    against: Annotated[
+        Path | None,
+        typer.Option(metavar="CSV", help="Instead: compare with this measured run of another's."),
+    ] = None,
+    fit: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B", help="With --against, fit: front_end (default), host, overhead."
+        ),
+    ] = None,
+    first: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Fit on the first N requests, compare the others.",
+        ),
+    ] = None,
+    skip: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Leave the first N out of the errors.")
+    ] = None,
+    columns: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--column", metavar="OURS=THEIRS", help="What the CSV calls one of our columns."
+        ),
+    ] = None,
+    unit: Annotated[
+        str | None, typer.Option(metavar="UNIT", help="Of times without one: s, ms, us, ns.")
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace what an earlier comparison wrote.")
+    ] = False,
 ) -> int:
     """Compare simulated runs with real ones.
 
-    SPEC's schedulers run on a real engine and in simulation. Step times are measured in the same
-    run, whatever the spec says.
+    SPEC's schedulers run on a real engine and in simulation; step times are measured in the same
+    run, whatever the spec says. With --against, the real run is another's: its arrivals and lengths
+    are replayed under the spec's servers.
     """
     one_thread()
+    command = " ".join(["itersim", *sys.argv[1:]])
+    if against is not None:
+        from experiments import validate_against as others
+
+        print(
+            others.validate(
+                others.spec_of(spec_file, overrides or ()),
+                others.Asked(
+                    against=against,
+                    columns=dict(pair.partition("=")[::2] for pair in columns or ()),
+                    unit=unit,
+                    fit=[name.strip() for name in (fit or "").split(",") if name.strip()],
+                    first=first,
+                    skip=skip,
+                    command=command,
+                ),
+                out or Path("results", f"against-{against.stem}"),
+                overwrite,
+            )
+        )
+        return DONE
     from experiments.load import load_spec
     from experiments.validate_engine import Asked, ValidationError
     from experiments.validate_engine import validate as run_both
 
     if model is None:
-        raise ValidationError("say --model NAME to run the spec for real, such as --model tiny")
+        raise ValidationError(
+            "say --model NAME to run the spec for real (such as --model tiny), or --against CSV"
+        )
     spec = load_spec(spec_file, overrides or ())
     folder = Path("results", f"validate-{spec.name}") if out is None else out
     asked = Asked(
@@ -73,7 +130,7 @@ def validate(
         load=load,
         passes=passes,
         weights=weights,
-        command=" ".join(["itersim", *sys.argv[1:]]),
+        command=command,
     )
     outcome = run_both(spec, asked, folder)
     print(outcome.text)

@@ -152,7 +152,8 @@ def write_moves(analysis: Analysis, path: Path) -> None:
     """
     moves, out = analysis.moves, analysis.outcomes
     joined = ~out.refused
-    request, arrival = out.request[joined], out.arrival_ns[joined]
+    request = out.request[joined]
+    arrival = analysis.run.requests.arrival_ns[request]
     phase = _phases(analysis)
     # an arrival is seen at the boundary where the first iteration at or after it starts
     iteration = moves.iteration.copy()
@@ -161,7 +162,7 @@ def write_moves(analysis: Analysis, path: Path) -> None:
     columns = (
         np.concatenate((moves.request, request)),
         np.concatenate((moves.time_ns, arrival)),
-        np.concatenate((iteration, analysis.first_iterations[joined])),
+        np.concatenate((iteration, analysis.timeline.start_of_next(arrival))),
         np.concatenate((moves.state, np.full(len(request), int(State.NEW)))),
         np.concatenate((moves.to, np.full(len(request), int(State.WAITING)))),
         np.concatenate((moves.reason, np.full(len(request), int(Reason.ARRIVED)))),

@@ -165,9 +165,11 @@ def step_time_of(step_time: AnyStepTime, *, padded: bool = False) -> steptime.St
         from experiments.profiles import profile_of
 
         profile = profile_of(step_time.profile, step_time.extrapolate)
-        if graphs is None:
-            return profile.step_time(padded=padded)
-        curve: Any = profile.curve if not padded or profile.padded is None else profile.padded
+        curve: Any = profile.step_time(padded=padded)
+        if graphs is not None:
+            curve = profile.curve if not padded or profile.padded is None else profile.padded
+        if step_time.overhead is not None:
+            curve = steptime.with_overhead(curve, dict(step_time.overhead))
     else:
         curve = _made(step_time)
     return curve if graphs is None else _bucketed(curve, graphs)
@@ -193,6 +195,8 @@ def server_of(scheduler: AnyScheduler, seed: int = 0) -> settings.Server:
             block_s=block_s, host_blocks=swap.host_blocks, overlap=swap.overlap
         )
     fields["host"] = None if host is None else settings.Host(**dict(host))
+    front = scheduler.front_end
+    fields["front_end"] = None if front is None else sim.FrontEnd(**dict(front))
     fields["order"] = order_of(scheduler.order, seed)
     return settings.Server(**fields)
 

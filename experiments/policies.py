@@ -382,6 +382,18 @@ HOST = Group(
             },
         ),
         Entry(
+            "front_end",
+            "What lies between the clients and the queue: HTTP, tokenising, the way back.",
+            "an addition of ours; measured runs count latencies from the client",
+            "any server, once measured",
+            {
+                "front_end": "a mapping of seconds",
+                "front_end.constant_s": "before a request joins the queue",
+                "front_end.per_prompt_token_s": "and for each of its prompt's tokens",
+                "front_end.delivery_s": "from a token's making to its delivery",
+            },
+        ),
+        Entry(
             "scheduling",
             "Whether an iteration is decided after the one before it, or while that runs.",
             "NanoFlow (Zhu et al., arXiv 2408.12757); SGLang's overlap scheduler",

@@ -9,7 +9,7 @@ from experiments.faults import listed, shown, unknown
 from experiments.models import Model, kind_of
 from experiments.policies import GROUPS, ORDERS, PREDICTORS, SCHEDULERS, Entry, Group
 from experiments.spec_clients import Clients, Retries
-from experiments.spec_memory import HostTime, KvMemory, SwapSpace
+from experiments.spec_memory import FrontEndTime, HostTime, KvMemory, SwapSpace
 from experiments.spec_order import ORDERS as ORDER_MODELS
 from experiments.spec_order import OwnOrder
 from experiments.spec_server import SCHEDULERS as SCHEDULER_MODELS
@@ -27,6 +27,7 @@ NOTES = (
 PARTS: dict[str, type[Model]] = {
     "swap": SwapSpace,
     "host": HostTime,
+    "front_end": FrontEndTime,
     "kv_blocks": KvMemory,
     "clients": Clients,
     "retries": Retries,

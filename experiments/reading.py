@@ -30,6 +30,7 @@ from experiments.spec_step_time import AnyStepTime
 from experiments.spec_workload import WORKLOADS, AnyWorkload, Workload
 from experiments.whole import (
     endless_backlog,
+    front_end_before_whom,
     retries_without_a_time_out,
     unknown_names,
     without_an_end,
@@ -77,6 +78,7 @@ class Reading:
         for path, what in (
             *without_an_end(self.raw, {fault.path for fault in self.faults}),
             *endless_backlog(self.raw, schedulers),
+            *front_end_before_whom(self.raw, schedulers),
             *retries_without_a_time_out(self.raw),
             *unknown_names(self.raw),
             *figures_without_an_axis(self.raw),

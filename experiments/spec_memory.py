@@ -123,6 +123,16 @@ class SwapSpace(Model):
         return block_size * self.bytes_per_token / self.bytes_per_s
 
 
+class FrontEndTime(Model):
+    """What lies between clients and the queue: a request joins it `constant_s` and
+    `per_prompt_token_s` per token after it was sent; a token is delivered `delivery_s` after it
+    was made."""
+
+    constant_s: NotNegative = 0.0
+    per_prompt_token_s: NotNegative = 0.0
+    delivery_s: NotNegative = 0.0
+
+
 class HostTime(Model):
     """The host's work for an iteration: `constant_s`, and for each running sequence, token and
     admission."""

@@ -8,7 +8,7 @@ from experiments.faults import listed
 from experiments.fields import LAST_S, Boolean, Count, Real, SomeSeconds, Whole
 from experiments.models import Kinds, Model, Rule, Values, kind_of
 from experiments.server_rules import LAUNCH_RULES, MEMORY_RULES, QUEUE_RULES, TARGET_RULE
-from experiments.spec_memory import HostTime, KvBlocks, KvMemory, SwapSpace
+from experiments.spec_memory import FrontEndTime, HostTime, KvBlocks, KvMemory, SwapSpace
 from experiments.spec_order import AnyOrder, FcfsOrder, order_kind
 from experiments.spec_step_time import AnyStepTime
 
@@ -40,6 +40,7 @@ class Server(Model):
     preemption: Literal["recompute", "swap", "retain", "reject"] = "recompute"
     swap: SwapSpace | None = None
     host: HostTime | None = None
+    front_end: FrontEndTime | None = None
     scheduling: Literal["synchronous", "asynchronous"] = "synchronous"
     stop: Literal["length", "eos"] = "length"
 
@@ -55,6 +56,7 @@ class Server(Model):
             "preemption",
             "swap",
             "host",
+            "front_end",
             "scheduling",
             "stop",
         )

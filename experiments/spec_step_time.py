@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
+import numpy as np
 from pydantic import Field
 
 from experiments.faults import shown
@@ -32,13 +33,34 @@ class StepTime(Model):
     """Seconds of one iteration, from the shape of its batch."""
 
 
+class Overhead(Model):
+    """Linear terms that every step takes beyond a profile's curve, seconds per unit."""
+
+    base_s: NotNegative = 0.0
+    per_decode_s: NotNegative = 0.0
+    per_context_s: NotNegative = 0.0
+    per_prefill_token_s: NotNegative = 0.0
+    per_chunk_past_s: NotNegative = 0.0
+    per_chunk_squared_s: NotNegative = 0.0
+    per_chunk_s: NotNegative = 0.0
+    mixed_base_s: NotNegative = 0.0
+    mixed_per_decode_s: NotNegative = 0.0
+    mixed_per_context_s: NotNegative = 0.0
+    mixed_per_prefill_token_s: NotNegative = 0.0
+    mixed_per_decode_token_s: NotNegative = 0.0
+
+
 class Profile(StepTime):
     """A shipped profile's name, or the path of one. `extrapolate`: whether to go on beyond what
-    was measured, counted in the summary; otherwise such a step is an error."""
+    was measured, counted in the summary; otherwise such a step is an error. `overhead`: what each
+    step takes beyond the profile's curve."""
 
     profile: Word
     extrapolate: Boolean = True
     graph_batches: GraphBatches | None = None
+    overhead: Overhead | None = None
+
+    later: ClassVar = frozenset(("overhead",))
 
     @classmethod
     def unknown_key(cls, key: str) -> str:
@@ -100,9 +122,12 @@ class LinearStep(StepTime):
     mixed_per_decode_s: NotNegative = 0.0
     mixed_per_context_s: NotNegative = 0.0
     mixed_per_prefill_token_s: NotNegative = 0.0
+    mixed_per_decode_token_s: NotNegative = 0.0
     extrapolate: Boolean = True
     range: MeasuredRange | None = None
     graph_batches: GraphBatches | None = None
+
+    later: ClassVar = frozenset(("mixed_per_decode_token_s",))
 
 
 LINEAR_TERMS = tuple(name for name in LinearStep.model_fields if name.endswith("_s"))
@@ -253,14 +278,34 @@ def _shared_has_parts(v: Values) -> str | None:
     return None
 
 
+def _mixed_decode_fits(v: Values) -> str | None:
+    tables = [
+        v[name] and DecodeTable.model_validate(v[name]) for name in ("mixed_decode", "decode")
+    ]
+    mixed, decode = tables
+    if mixed is None:
+        return None
+    if decode is None or (mixed.batch, mixed.context) != (decode.batch, decode.context):
+        return "needs the table decode, and its batch and context; give both the same axes"
+    if v["mixed"] != "sum":
+        return f"goes with mixed: sum, not {v['mixed']}; remove one of them"
+    if (np.array(mixed.step_s) < np.array(decode.step_s)).any():
+        return "is below decode somewhere; more work never takes less time: raise it there"
+    return None
+
+
 class TableStep(LinearStep):
     """Measured tables, interpolated linearly, plus the linear terms. `mixed`: what decode and
-    prefill make together: their sum, their max, or shared: the sum less `shared_s`."""
+    prefill make together: their sum, their max, or shared: the sum less `shared_s`.
+    `mixed_decode` stands in for `decode` in steps that prefill too; `decode_context`: the context
+    of both is a row's mean, or the sum of all rows."""
 
     kind: Literal["table"] = "table"
     dense: DenseTable | None = None
     decode: DecodeTable | None = None
     prefill: PrefillTable | None = None
+    mixed_decode: DecodeTable | None = None
+    decode_context: Literal["mean", "sum"] = "mean"
     mixed: Literal["sum", "max", "shared"] = "sum"
     shared_s: NotNegative = 0.0
     extrapolate: Boolean = False
@@ -268,7 +313,9 @@ class TableStep(LinearStep):
     rules: ClassVar = (
         Rule("decode", ("dense", "decode", "prefill"), _some_table),
         Rule("mixed", ("mixed", "decode", "prefill"), _shared_has_parts),
+        Rule("mixed_decode", ("mixed_decode", "decode", "mixed"), _mixed_decode_fits),
     )
+    later: ClassVar = LinearStep.later | {"mixed_decode", "decode_context"}
 
 
 STEP_TIMES: tuple[type[StepTime], ...] = (Profile, ConstantStep, AffineStep, KneeStep, TableStep)

@@ -61,6 +61,23 @@ def endless_backlog(raw: dict[str, Any], schedulers: Mapping[str, AnyScheduler])
         yield ("clients",), what + remedy
 
 
+def front_end_before_whom(raw: dict[str, Any], schedulers: Mapping[str, AnyScheduler]) -> Found:
+    """Requests pass a front end on their way; of those that wait for something first (an
+    answer, a time-out, a slot in an endless backlog) nobody knows beforehand when they set out."""
+    arrivals = _part(_part(raw, "workload"), "arrivals")
+    endless = arrivals.get("kind") == "backlog" and arrivals.get("requests") is None
+    for name, scheduler in schedulers.items():
+        if scheduler.front_end is None:
+            continue
+        own = "front_end" in raw["schedulers"][name]
+        home: Path = ("schedulers", name) if own else ("server",)
+        if endless or arrivals.get("kind") == "closed_loop":
+            what = f"needs arrivals that are known beforehand, not {arrivals['kind']}; remove it"
+            yield (*home, "front_end"), what
+        elif _part(raw, "clients").get("retries") is not None:
+            yield (*home, "front_end"), "does not go with retries; remove one of them"
+
+
 def retries_without_a_time_out(raw: dict[str, Any]) -> Found:
     """Only a request that times out is sent again. A trace may have time-outs of its own."""
     clients, workload = _part(raw, "clients"), _part(raw, "workload")

@@ -11,6 +11,7 @@ Times are integer nanoseconds inside and seconds in summaries.
 
 from sim.audit import audit
 from sim.engine import InvariantError, Run, UnservableError
+from sim.front_end import FrontEnd
 from sim.membership import Cell, Membership, membership, residencies, token_times
 from sim.metrics import METRICS, Analysis, Slo, stopped_by, summary
 from sim.orders import (
@@ -56,6 +57,7 @@ __all__ = [
     "Edf",
     "Fair",
     "Fcfs",
+    "FrontEnd",
     "Grid",
     "Host",
     "InvariantError",

@@ -55,6 +55,7 @@ def _check(server: Server, policy: Policy, source: Source) -> None:
         "prefix_caching": server.prefix_caching,
         "preemption: retain": server.preemption == "retain",
         "host": server.host is not None,
+        "front_end": server.front_end is not None,
         "target_step_s": isinstance(policy, Chunked) and policy.target_step_s is not None,
         "an endless backlog": source.endless,
     }

@@ -26,8 +26,9 @@ REFUSALS = (Reason.EXCEEDS_KV_CACHE, Reason.EXCEEDS_TOKEN_BUDGET, Reason.EXCEEDS
 class Outcomes:
     """One element per offered request, in order of arrival.
 
-    ``request`` numbers them from 0 in the run's trace. ``first_token_ns`` and ``last_token_ns``
-    are generation times, ``first_delivered_ns`` and ``delivered_ns`` the client's. ``state`` and
+    ``request`` numbers them from 0 in the run's trace. ``arrival_ns`` is when the client sent;
+    ``first_token_ns`` and ``last_token_ns`` are generation times, ``first_delivered_ns`` and
+    ``delivered_ns`` the client's. ``state`` and
     ``reason`` hold `sim.request` codes. ``first_iteration`` emitted the first token. A request that
     is over ended at ``ended_ns``, after ``ended_iteration`` iterations of the run.
     """
@@ -109,10 +110,14 @@ def outcomes(run: Run, timeline: Timeline, moves: Moves) -> Outcomes:
         # a member whose batch was cut by the horizon made only what was executed of its batch
         last_token[made] = timeline.end_of(iteration[made])
         first_delivered = delivered.copy()
+    if run.server.front_end is not None:
+        back = run.server.front_end.delivery_ns
+        first_delivered = np.where(first_delivered == NONE, NONE, first_delivered + back)
+        delivered = np.where(delivered == NONE, NONE, delivered + back)
     preempted = np.flatnonzero((moves.to == State.PREEMPTED) & (moves.state != State.PREEMPTED))
     keep = np.flatnonzero(run.offered)
     columns = (
-        trace.arrival_ns,
+        trace.attributes.get("sent_ns", trace.arrival_ns),
         trace.prompt_tokens,
         trace.output_tokens,
         admitted,

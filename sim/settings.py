@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from sim.front_end import FrontEnd
 from sim.orders import Fcfs, Order
 
 UNLIMITED = 1 << 60
@@ -111,6 +112,7 @@ class Server:
     preemption: Literal["recompute", "swap", "retain", "reject"] = "recompute"
     swap: Swap | None = None
     host: Host | None = None
+    front_end: FrontEnd | None = None
     scheduling: Literal["synchronous", "asynchronous"] = "synchronous"
     stop: Literal["length", "eos"] = "length"
 

@@ -30,6 +30,7 @@ OPTIONAL: tuple[str, ...] = (
     "hash_tokens",
     "attempt",
     "retry_of",
+    "sent_ns",
 )
 """Optional columns. ``max_tokens`` is the limit L the scheduler may see (default: the true
 length, an oracle). ``tenant``, ``session``, ``prefix_group`` and ``label`` may be text.
@@ -37,7 +38,8 @@ length, an oracle). ``tenant``, ``session``, ``prefix_group`` and ``label`` may 
 count from the arrival. ``hash_ids`` are tuples of integers, one for every ``hash_tokens`` tokens
 of the prompt: equal ids mean equal tokens up to the end of that block. ``attempt`` counts the
 sendings of one request from 1, and ``retry_of`` is the index of the first of them (from 0; -1 in
-the first itself)."""
+the first itself). ``sent_ns`` is when a client sent what reached the queue at its arrival
+(`sim.front_end`); all latencies count from it."""
 
 LEAST: dict[str, int | None] = {
     "max_tokens": 1,
@@ -52,10 +54,18 @@ LEAST: dict[str, int | None] = {
     "ttft_timeout_ns": 1,
     "timeout_ns": 1,
     "hash_tokens": 1,
+    "sent_ns": 0,
 }
 """Optional columns of whole numbers, and the least of each (None: any)."""
 
-MAY_LACK = frozenset(LEAST) - {"max_tokens", "priority", "prefix_tokens", "attempt", "retry_of"}
+MAY_LACK = frozenset(LEAST) - {
+    "max_tokens",
+    "priority",
+    "prefix_tokens",
+    "attempt",
+    "retry_of",
+    "sent_ns",
+}
 """Those of them that may hold None: no value."""
 
 

@@ -13,7 +13,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Write the profiles and list them with their errors; 0 done, 2 the input is wrong."""
     # one thread: sums come in the same order, so the files have the same bytes, on any machine
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from calibrate.published import aic_profiles, distserve, splitwise, splitwise_profiles
+    from calibrate.published import (
+        aic_profiles,
+        distserve,
+        llmservingsim_profiles,
+        splitwise,
+        splitwise_profiles,
+    )
     from calibrate.published.reading import ReadError
 
     parser = argparse.ArgumentParser(prog="python -m calibrate.published", description=__doc__)
@@ -32,6 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             *splitwise_profiles.documents(folder / splitwise.FILE),
             *distserve.documents(folder / distserve.FILE),
             *aic_profiles.documents(folder),
+            *llmservingsim_profiles.documents(folder),
         ]
     except ReadError as error:
         print(error, file=sys.stderr)

@@ -109,17 +109,24 @@ def check_sums(path: Path, mixed: pd.DataFrame) -> None:
         )
 
 
-def samples(measured: Measurements, system: str, tensor_parallel: int = 1) -> pd.DataFrame:
-    """Decode, prefill and mixed steps of one system as shapes and seconds."""
-    decode, prefill, mixed = (
+def only(measured: Measurements, system: str, tensor_parallel: int = 1) -> Measurements:
+    """The rows of one system; an error lists what there is instead."""
+    frames = [
         frame[(frame["system"] == system) & (frame["tensor_parallel"] == tensor_parallel)]
         for frame in (measured.decode, measured.prefill, measured.mixed)
-    )
-    if decode.empty or prefill.empty or mixed.empty:
+    ]
+    if any(frame.empty for frame in frames):
         found = ", ".join(sorted(measured.decode["system"].unique()))
         raise ReadError(
             f"no rows for {system} at tensor parallel {tensor_parallel}; found: {found}"
         )
+    return Measurements(*frames)
+
+
+def samples(measured: Measurements, system: str, tensor_parallel: int = 1) -> pd.DataFrame:
+    """Decode, prefill and mixed steps of one system as shapes and seconds."""
+    one = only(measured, system, tensor_parallel)
+    decode, prefill, mixed = one.decode, one.prefill, one.mixed
     batch, prompt, prefix = prefill["batch"], prefill["prompt_tokens"], prefill["prefix"]
     chunk, isl, rows = mixed["prefill_chunk_tokens"], mixed["isl"], mixed["decode_batch"]
     prompts = (chunk // isl).clip(lower=1)

@@ -12,11 +12,13 @@ from calibrate.document import Document, candidates
 from calibrate.fit import Form
 from calibrate.published import COMMAND
 from calibrate.published.aic import (
+    BACKEND,
     LICENCE,
     SOURCE,
     SYSTEMS,
     Measurements,
     agreement,
+    only,
     read,
     samples,
 )
@@ -47,25 +49,34 @@ def fit_profile(table: pd.DataFrame) -> Choice:
 def documents(folder: Path) -> list[Document]:
     """Every profile that comes from these files."""
     measured = read(folder)
-    return [_document(measured, system) for system in SYSTEMS]
+    return [document(measured, system) for system in SYSTEMS]
 
 
-def _document(measured: Measurements, system: str) -> Document:
-    table = samples(measured, system)
+def document(
+    measured: Measurements,
+    system: str,
+    tensor_parallel: int = 1,
+    model: str = "llama-3.1-8b",
+    backend: str = BACKEND,
+    source: str = SOURCE,
+) -> Document:
+    """The profile of one system."""
+    measured = only(measured, system, tensor_parallel)
+    table = samples(measured, system, tensor_parallel)
     choice = fit_profile(table)
     curve = choice.curve
     seen = agreement(measured, system)
     bounds = curve.range
     assert isinstance(curve, Table) and bounds.context and bounds.tokens and bounds.past
     return Document(
-        name=f"llama-3.1-8b-{system.removesuffix('_sxm')}-vllm",
-        device=SYSTEMS[system],
-        model="llama-3.1-8b",
-        tensor_parallel=1,
-        engine="vllm",
+        name=f"{model}-{system.removesuffix('_sxm')}{_parallel(tensor_parallel)}-{backend}",
+        device=SYSTEMS.get(system, system),
+        model=model,
+        tensor_parallel=tensor_parallel,
+        engine=backend,
         engine_version=None,
         precision=None,
-        source=SOURCE,
+        source=source,
         licence=LICENCE,
         made_by=COMMAND,
         curve=replace(
@@ -102,6 +113,10 @@ def _document(measured: Measurements, system: str) -> Document:
             f"to {seen.decode_attention:.2%}. The regions weigh alike, so the curve runs between.",
         ],
     )
+
+
+def _parallel(tensor_parallel: int) -> str:
+    return "" if tensor_parallel == 1 else f"-tp{tensor_parallel}"
 
 
 def _decode_rows(measured: Measurements, system: str) -> int:

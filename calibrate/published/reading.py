@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from calibrate.faults import CalibrationError
 
-class ReadError(ValueError):
+
+class ReadError(CalibrationError):
     """A published file is not what its reader expects; names the file, the line, the column."""
 
 

@@ -19,10 +19,12 @@ values. Every curve is monotone in every number of the shape.
 from sim.steptime.curve import Curve, Floats, Ints, Range, StepTime, StepTimeError
 from sim.steptime.graphs import Bucketed
 from sim.steptime.linear import LINEAR_TERMS, Affine, Constant, Knee, Linear
+from sim.steptime.overhead import OVERHEAD_TERMS, with_overhead
 from sim.steptime.table import Grid, Table
 
 __all__ = [
     "LINEAR_TERMS",
+    "OVERHEAD_TERMS",
     "Affine",
     "Bucketed",
     "Constant",
@@ -36,4 +38,5 @@ __all__ = [
     "StepTime",
     "StepTimeError",
     "Table",
+    "with_overhead",
 ]

@@ -65,7 +65,8 @@ class Linear(Curve):
     """A base, and terms that are added to it in the order listed here. The ``mixed_`` ones count
     only in a step that has both decodes and prefill tokens: a mixed step is not the sum of its
     parts. (Kernel measurements show decode attention `a + b·Σcontext` and prefill attention
-    `chunk² + chunk·past`.)
+    `chunk² + chunk·past`.) ``mixed_per_decode_token_s`` is for each pair of a decode and a prefill
+    token: an attention kernel over rows of unequal length launches blocks for the longest in all.
 
     A curve whose base does not depend on the context is a straight line in it while the number of
     decodes stays; `fixed_s` is its height, kept per number of decodes.
@@ -81,6 +82,7 @@ class Linear(Curve):
     mixed_per_decode_s: float = 0.0
     mixed_per_context_s: float = 0.0
     mixed_per_prefill_token_s: float = 0.0
+    mixed_per_decode_token_s: float = 0.0
     extrapolate: bool = True
     range: Range = field(default_factory=Range)
     _fixed: dict[int, float] = field(
@@ -126,6 +128,7 @@ class Linear(Curve):
             + self.mixed_per_decode_s * (n * both)
             + self.mixed_per_context_s * (context * both)
             + self.mixed_per_prefill_token_s * (tokens * both)
+            + self.mixed_per_decode_token_s * (n * tokens)
         )
 
     # -- decodes alone, fast: the same floats as `seconds`, terms that are 0 left out -----------

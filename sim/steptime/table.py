@@ -96,18 +96,23 @@ class Table(Linear):
     """``base_s`` and measured tables, interpolated linearly, then the terms of `Linear`:
 
     * ``dense`` over the tokens of the step (decodes + prefill tokens): all but attention;
-    * ``decode`` over decodes (and the mean context of a row), in steps that have some;
+    * ``decode`` over decodes (and the mean context of a row; with ``decode_context: sum`` that of
+      all rows together), in steps that have some;
     * ``prefill`` over prefill tokens (and their mean past), in steps that have some.
 
     A mixed step is not the sum of its parts: ``mixed`` says what ``decode`` and ``prefill`` make
     together: their ``sum``, their ``max``, or ``shared``: the sum less ``shared_s`` (the pass over
     the weights that both contain and a mixed step makes once); the ``mixed_`` terms come on top.
+    ``mixed_decode`` (with ``sum``; of the axes of ``decode``, nowhere below it) stands in for
+    ``decode`` in a mixed step: there decodes run through the kernel that prefills.
     """
 
     kind: Literal["table"] = "table"
     dense: Grid | None = None
     decode: Grid | None = None
     prefill: Grid | None = None
+    mixed_decode: Grid | None = None
+    decode_context: Literal["mean", "sum"] = "mean"
     mixed: Literal["sum", "max", "shared"] = "sum"
     shared_s: float = 0.0
     base_s: float = 0.0
@@ -117,6 +122,8 @@ class Table(Linear):
         check_terms(self, ("shared_s", "base_s", *LINEAR_TERMS))
         if self.dense is None and self.decode is None and self.prefill is None:
             raise ValueError("a table needs at least one of dense, decode, prefill")
+        if self.mixed_decode is not None:
+            self._check_mixed_decode(self.mixed_decode)
         if self.mixed == "shared":
             for name, grid in (("decode", self.decode), ("prefill", self.prefill)):
                 if grid is None:
@@ -126,6 +133,17 @@ class Table(Linear):
                         f"shared_s {self.shared_s} is more than the smallest {name} step; "
                         "a mixed step would be shorter than one of its parts"
                     )
+
+    def _check_mixed_decode(self, grid: Grid) -> None:
+        if self.decode is None or (grid.x, grid.y) != (self.decode.x, self.decode.y):
+            raise ValueError("mixed_decode needs a decode table of the same axes")
+        if self.mixed != "sum":
+            raise ValueError(f"mixed_decode goes with mixed: sum, not {self.mixed}")
+        if (np.array(grid.step_s) < np.array(self.decode.step_s)).any():
+            raise ValueError(
+                "mixed_decode is below decode somewhere; a prefill beside them never makes decodes "
+                "faster: raise it to the larger of both"
+            )
 
     def base_of_decodes_s(self, decodes: int) -> float | None:
         if self.decode is not None and self.decode.y is not None:
@@ -145,7 +163,8 @@ class Table(Linear):
             total += self.dense.at(n + tokens, 0.0)
         decode = prefill = 0.0
         if n and self.decode is not None:
-            decode = self.decode.at(n, context / n)
+            grid = self.mixed_decode if tokens and self.mixed_decode is not None else self.decode
+            decode = grid.at(n, context if self.decode_context == "sum" else context / n)
         if tokens and self.prefill is not None:
             prefill = self.prefill.at(tokens, past / tokens)
         if self.mixed == "max":
@@ -164,7 +183,11 @@ class Table(Linear):
             total += self.dense.over((n + tokens).astype(np.float64), np.zeros(len(n)))
         decode = prefill = np.zeros(len(n))
         if self.decode is not None:
-            value = self.decode.over(n.astype(np.float64), context / np.maximum(n, 1))
+            rows = 1 if self.decode_context == "sum" else np.maximum(n, 1)
+            place = n.astype(np.float64), context / rows
+            value = self.decode.over(*place)
+            if self.mixed_decode is not None:
+                value = np.where(tokens > 0, self.mixed_decode.over(*place), value)
             decode = np.where(n > 0, value, 0.0)
         if self.prefill is not None:
             value = self.prefill.over(tokens.astype(np.float64), past / np.maximum(tokens, 1))
@@ -182,7 +205,7 @@ class Table(Linear):
         out = self.range.outside(decodes, context, tokens, chunk_past)
         if self.dense is not None:
             out |= _beyond(self.dense.x, decodes + tokens)
-        mean = context / np.maximum(decodes, 1)
+        mean = context / (1 if self.decode_context == "sum" else np.maximum(decodes, 1))
         past = chunk_past / np.maximum(tokens, 1)
         for grid, rows, amount in ((self.decode, decodes, mean), (self.prefill, tokens, past)):
             if grid is not None:

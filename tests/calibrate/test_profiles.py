@@ -20,6 +20,7 @@ NAMES = [
     "llama-3.1-8b-b200-vllm",
     "llama-3.1-8b-h100-vllm",
     "llama-3.1-8b-h200-vllm",
+    "llama-3.1-8b-rtxpro6000-vllm",
     "llama2-70b-a100-80gb-tp2",
     "llama2-70b-a100-80gb-tp4",
     "llama2-70b-a100-80gb-tp8",
@@ -29,7 +30,8 @@ NAMES = [
     "opt-13b-a100-80gb-tp1",
 ]
 SPLITWISE = [name for name in NAMES if name.startswith(("llama2", "bloom"))]
-AIC = [name for name in NAMES if name.endswith("vllm")]
+AIC = [name for name in NAMES if name.endswith("vllm") and "rtx" not in name]
+MIXED = [*AIC, "llama-3.1-8b-rtxpro6000-vllm"]  # where mixed steps were measured
 
 Shapes = list[np.ndarray[tuple[int, ...], np.dtype[np.int64]]]
 
@@ -94,7 +96,7 @@ def test_a_mixed_step_takes_as_long_as_its_longer_part_at_least(profile: Profile
     decode = profile.curve.seconds_array(n, context, zero, zero, zero, zero)[both]
     prefill = profile.curve.seconds_array(zero, zero, chunks, tokens, past, squared)[both]
     assert (mixed >= np.maximum(decode, prefill) * (1 - 1e-12)).all()
-    if profile.name not in AIC:  # where it was not measured, it is never dearer than the sum
+    if profile.name not in MIXED:  # where it was not measured, it is never dearer than the sum
         assert (mixed <= (decode + prefill) * (1 + 1e-12)).all()
 
 

@@ -15,7 +15,7 @@ from experiments.parts import nanoseconds, policy_of, server_of, step_time_of, w
 from experiments.spec_arrivals import Arrivals, ThinkTime
 from experiments.spec_lengths import Lengths
 from experiments.spec_step_time import GraphBatches, StepTime
-from sim import settings, steptime
+from sim import FrontEnd, settings, steptime
 from sim.trace import Trace
 from workloads import arrivals, lengths, think
 from workloads.generate import Sampled, make_source
@@ -215,6 +215,38 @@ def test_tables_are_made_with_their_axes():
     assert curve.extrapolate
     assert curve.decode_ns(8, 80) == round((4 + 0.5) * 1e9)
     assert curve.step_ns(0, 0, 1, 100, 0, 10_000) == round((100 + 0.5) * 1e9)
+
+
+def test_an_overhead_lengthens_the_steps_of_a_profile():
+    name = "llama-3.1-8b-h100-vllm"
+    bare = step_time_of(spec(step_time={"profile": name}).step_time)
+    said = {"profile": name, "overhead": {"base_s": 1e-3, "mixed_base_s": 2e-3}}
+    curve = step_time_of(spec(step_time=said).step_time)
+    assert curve.decode_ns(8, 8000) - bare.decode_ns(8, 8000) == pytest.approx(1e6, abs=1)
+    mixed = (8, 8000, 1, 512, 0, 512**2)
+    assert curve.step_ns(*mixed) - bare.step_ns(*mixed) == pytest.approx(3e6, abs=1)
+    graphs = said | {"graph_batches": {"sizes": [16]}}
+    assert step_time_of(spec(step_time=graphs).step_time).decode_ns(8, 8000) == curve.decode_ns(
+        16, 8000
+    )
+
+
+def test_a_front_end_is_made_as_it_is_said():
+    said = spec(front_end={"constant_s": 0.01, "per_prompt_token_s": 1e-5}).schedulers["s"]
+    assert server_of(said).front_end == FrontEnd(constant_s=0.01, per_prompt_token_s=1e-5)
+
+
+def test_decodes_beside_a_prefill_have_a_table_of_their_own():
+    axes = {"batch": [1, 8]}
+    table = {
+        "kind": "table",
+        "decode": axes | {"step_s": [1, 2]},
+        "mixed_decode": axes | {"step_s": [2, 5]},
+        "extrapolate": True,
+    }
+    curve = step_time_of(spec(step_time=table).step_time)
+    assert curve.decode_ns(8, 80) == 2_000_000_000
+    assert curve.step_ns(8, 80, 1, 10, 0, 100) == 5_000_000_000
 
 
 def test_graph_batches_wrap_the_curve():

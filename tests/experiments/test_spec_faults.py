@@ -530,6 +530,32 @@ def test_one_mistake_is_one_fault(edited, old, new, fault):
             "prefill",
         ),
         (
+            "{kind: affine, base_s: 1e-2, per_decode_s: 1e-3}",
+            "{kind: table, decode: {batch: [1, 8], step_s: [1, 2]}, "
+            "mixed_decode: {batch: [1, 9], step_s: [1, 2]}}",
+            "f.yaml:9: step_time.mixed_decode: needs the table decode, and its batch and context; "
+            "give both the same axes",
+        ),
+        (
+            "{kind: affine, base_s: 1e-2, per_decode_s: 1e-3}",
+            "{kind: table, decode: {batch: [1, 8], step_s: [1, 2]}, "
+            "mixed_decode: {batch: [1, 8], step_s: [1, 1.5]}}",
+            "f.yaml:9: step_time.mixed_decode: is below decode somewhere; more work never takes "
+            "less time: raise it there",
+        ),
+        (
+            "{kind: affine, base_s: 1e-2, per_decode_s: 1e-3}",
+            "{kind: table, decode: {batch: [1, 8], step_s: [1, 2]}, mixed: max, "
+            "mixed_decode: {batch: [1, 8], step_s: [1, 2]}}",
+            "f.yaml:9: step_time.mixed_decode: goes with mixed: sum, not max; remove one of them",
+        ),
+        (
+            "  slots: 16\n",
+            "  slots: 16\n  front_end: {constant_s: 0.01}\n",
+            "f.yaml:12: server.front_end: needs arrivals that are known beforehand, not backlog; "
+            "remove it",
+        ),
+        (
             "per_decode_s: 1e-3}",
             "per_decode_s: 1e-3, graph_batches: {sizes: [1, 4, 4]}}",
             "f.yaml:9: step_time.graph_batches.sizes: must increase; 4 comes after 4",

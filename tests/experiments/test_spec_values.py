@@ -70,6 +70,7 @@ def test_every_default_is_the_one_documented():
         "preemption": "recompute",
         "swap": None,
         "host": None,
+        "front_end": None,
         "scheduling": "synchronous",
         "stop": "length",
         "step_time": None,

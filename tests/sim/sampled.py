@@ -593,6 +593,7 @@ def linear_terms(chance: Random, unit: float) -> dict[str, float]:
         "mixed_per_decode_s": term(0.9),
         "mixed_per_context_s": term(0.01),
         "mixed_per_prefill_token_s": term(0.3),
+        "mixed_per_decode_token_s": term(0.02),
     }
 
 
@@ -637,10 +638,16 @@ def a_table(chance: Random, unit: float) -> Table:
     decode = a_grid(chance, unit, flat=chance.random() < 0.4)
     prefill = a_grid(chance, unit, flat=chance.random() < 0.4)
     mixed = chance.choice(["sum", "max", "shared"])
+    beside = decode if mixed == "sum" and chance.random() < 0.5 else None
+    if beside is not None:
+        dearer = np.array(beside.step_s) * 1.5
+        beside = Grid(beside.x, tuple(map(tuple, dearer)) if beside.y else tuple(dearer), beside.y)
     return Table(
         dense=a_grid(chance, unit, flat=True) if chance.random() < 0.5 else None,
         decode=decode,
         prefill=prefill,
+        mixed_decode=beside,
+        decode_context=chance.choice(["mean", "sum"]),  # type: ignore[arg-type]
         mixed=mixed,  # type: ignore[arg-type]
         shared_s=unit * 0.9 if mixed == "shared" else 0.0,
         base_s=unit * chance.choice([0, 10]),

@@ -30,6 +30,7 @@ from sim import (
     simulate,
     trace_of,
 )
+from sim.steptime import with_overhead
 
 NEVER = 1 << 62
 MANY_SHAPES = settings(LAW, max_examples=60)
@@ -279,9 +280,10 @@ TERMS = {
     "mixed_per_decode_s": 0.01,
     "mixed_per_context_s": 0.001,
     "mixed_per_prefill_token_s": 0.0001,
+    "mixed_per_decode_token_s": 0.00001,
 }
 SHAPE = (2, 3, 4, 5, 6, 7)  # decodes, context, chunks, tokens, chunk·past, chunk²
-LINEAR = 20 + 300 + 5e3 + 6e4 + 7e5 + 4e6 + 0.1 + 0.02 + 0.003 + 0.0005
+LINEAR = 20 + 300 + 5e3 + 6e4 + 7e5 + 4e6 + 0.1 + 0.02 + 0.003 + 0.0005 + 0.0001
 
 
 def test_every_term_multiplies_its_own_number() -> None:
@@ -318,6 +320,62 @@ def test_a_mixed_step_makes_of_its_parts_what_the_table_says(mixed: Any, togethe
     assert curve.step_ns(2, 2, 1, 9, 0, 81) == together * 1e9
     one = [np.array([value]) for value in (2, 2, 1, 9, 0, 81)]
     assert curve.steps_ns(*one).tolist() == [together * 1e9]
+
+
+def test_decodes_beside_a_prefill_have_a_table_of_their_own() -> None:
+    alone = Grid((1, 10), ((0.0, 100.0), (0.0, 100.0)), (0, 1000))
+    beside = Grid((1, 10), ((1.0, 301.0), (1.0, 301.0)), (0, 1000))
+    curve = Table(decode=alone, mixed_decode=beside, base_s=1.0, extrapolate=True)
+    assert curve.decode_ns(4, 4 * 30) == 4_000_000_000
+    assert curve.step_ns(4, 4 * 30, 1, 8, 0, 64) == 11_000_000_000
+    assert curve.step_ns(0, 0, 1, 8, 0, 64) == 1_000_000_000
+    shapes = [np.array(column) for column in ((4, 4, 0), (120, 120, 0), (0, 1, 1), (0, 8, 8))]
+    zero = np.zeros(3, dtype=np.int64)
+    assert curve.steps_ns(*shapes, zero, zero).tolist() == [
+        4_000_000_000,
+        11_000_000_000,
+        1_000_000_000,
+    ]
+
+
+def test_a_table_may_run_over_the_context_of_all_rows_together() -> None:
+    decode = Grid((1, 10), ((0.0, 100.0), (0.0, 100.0)), (0, 1000))
+    curve = Table(decode=decode, base_s=1.0, decode_context="sum", extrapolate=True)
+    assert curve.decode_ns(4, 120) == 13_000_000_000
+    one = [np.array([value]) for value in (4, 120, 0, 0, 0, 0)]
+    assert curve.steps_ns(*one).tolist() == [13_000_000_000]
+    assert curve.outside(*[np.array([v]) for v in (4, 1001, 0, 0)])[0]
+    assert not curve.outside(*[np.array([v]) for v in (4, 999, 0, 0)])[0]
+
+
+def test_decodes_beside_a_prefill_are_never_faster_and_have_the_same_axes() -> None:
+    alone = Grid((1, 10), (1.0, 2.0))
+    for other, mixed, said in (
+        (Grid((1, 10), (1.0, 1.9)), "sum", "below decode"),
+        (Grid((1, 9), (1.0, 2.0)), "sum", "same axes"),
+        (Grid((1, 10), (1.0, 2.0)), "max", "mixed: sum, not max"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            Table(decode=alone, mixed_decode=other, mixed=mixed)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="needs a decode table"):
+        Table(dense=alone, mixed_decode=alone)
+
+
+def test_an_overhead_comes_on_top_of_every_kind_of_curve() -> None:
+    curves = (
+        Affine(base_s=1.0, per_decode_s=0.5),
+        Knee(floor_s=2.0, base_s=0.5, per_token_s=0.25),
+        Table(decode=Grid((1, 8), (1.0, 2.0)), extrapolate=True),
+        Bucketed(Affine(base_s=1.0, per_decode_s=0.5), (1, 4, 8)),
+    )
+    for curve in curves:
+        both = with_overhead(curve, {"base_s": 0.25, "mixed_base_s": 0.125})
+        for shape, more in (((3, 9, 0, 0, 0, 0), 0.25), ((4, 9, 1, 40, 0, 1600), 0.375)):
+            assert both.step_ns(*shape) == curve.step_ns(*shape) + more * 1e9
+        assert with_overhead(curve, {"base_s": 0.0}) is curve
+    assert with_overhead(Constant(step_s=1.0), {"base_s": 0.5}).decode_ns(1, 1) == 1_500_000_000
+    with pytest.raises(ValueError, match="base_s only"):
+        with_overhead(Constant(step_s=1.0), {"per_decode_s": 0.5})
 
 
 def test_a_table_looks_up_mean_context_mean_past_and_all_tokens() -> None:

@@ -1,0 +1,223 @@
+"""A measured run replayed: its arrivals and lengths under a server of ours, and how far that is.
+
+What nobody measured of the server may be fitted to the first requests; errors are then stated on
+the others. All requests run in any case: the first are the load of the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+from scipy.optimize import minimize_scalar
+
+from calibrate.compare import latencies, statistics, table
+from calibrate.faults import CalibrationError
+from calibrate.measured_run import MeasuredRun
+from calibrate.samples import Floats
+from sim import FrontEnd, Host, Run, Server, StepTime, simulate
+from sim.settings import Policy
+from sim.steptime import with_overhead
+
+FITTED = ("front_end", "host", "overhead")
+"""What may be fitted: ``front_end.constant_s`` of the server, its ``host.constant_s``, and
+``overhead.base_s`` of the step times."""
+
+LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)
+
+TTFT_WEIGHT = 0.25
+"""An error of TTFT against one of TPOT: an error of speed is some four times as large in TTFT,
+which adds up what a request waits for."""
+
+COARSE_S = (0.0, 0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.024, 0.032)
+FINE = 4
+"""Where a fitted time is looked for first, and how often the intervals about the best are cut."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """A server as the spec has it."""
+
+    name: str
+    server: Server
+    policy: Policy
+    curve: StepTime
+
+    def with_values(self, values: Mapping[str, float]) -> Setup:
+        """The same with the fitted times."""
+        server, curve = self.server, self.curve
+        if "front_end" in values:
+            front = server.front_end or FrontEnd()
+            server = replace(server, front_end=replace(front, constant_s=values["front_end"]))
+        if "host" in values:
+            host = server.host or Host()
+            server = replace(server, host=replace(host, constant_s=values["host"]))
+        if "overhead" in values:
+            curve = with_overhead(curve, {"base_s": values["overhead"]})
+        return replace(self, server=server, curve=curve)
+
+
+def replayed(measured: MeasuredRun, setup: Setup) -> pd.DataFrame:
+    """What the simulation gives each request, in the order of *measured*: ttft_s, tpot_s, e2e_s
+    (NaN where it was not completed), and finished_s since the first arrival."""
+    run = simulate(measured.trace, setup.server, setup.policy, setup.curve)
+    return per_request(run, measured)
+
+
+def per_request(run: Run, measured: MeasuredRun) -> pd.DataFrame:
+    frame = latencies(run)
+    sent = run.requests.attributes.get("sent_ns", run.requests.arrival_ns)
+    frame["finished_s"] = sent / 1e9 + frame["e2e_s"]
+    # behind a front end requests join in another order than they were sent
+    prompt, output = run.requests.prompt_tokens, run.requests.output_tokens
+    trace = measured.trace
+    ours = np.lexsort((output, prompt, sent))
+    theirs = np.lexsort((trace.output_tokens, trace.prompt_tokens, trace.arrival_ns))
+    place = np.empty(len(frame), dtype=np.intp)
+    place[theirs] = ours
+    return frame.iloc[place].reset_index(drop=True)
+
+
+# --- comparing --------------------------------------------------------------------------------
+
+
+def compared(measured: MeasuredRun, simulated: pd.DataFrame, skip: int = 0) -> pd.DataFrame:
+    """Columns metric, statistic, measured, simulated, error (relative, signed), without the first
+    *skip* requests; rates count from the first of them that is compared to the last token."""
+    real, told = measured.table.iloc[skip:], simulated.iloc[skip:]
+    sent = measured.trace.arrival_ns[skip:] / 1e9
+    output = measured.trace.output_tokens[skip:]
+    rates = []
+    for end in (sent + real["e2e_s"], told["finished_s"]):
+        window = float(np.nanmax(end)) - float(sent.min())
+        done = ~np.isnan(np.asarray(end, dtype=np.float64))
+        rates.append(
+            {
+                ("output_tokens_per_s", "total"): float(output[done].sum()) / window,
+                ("requests_per_s", "total"): float(done.sum()) / window,
+            }
+        )
+    names = ["ttft_s", "tpot_s", "e2e_s"]
+    return table({**statistics(real), **rates[0]}, {**statistics(told[names]), **rates[1]})
+
+
+def correlations(measured: MeasuredRun, simulated: pd.DataFrame, skip: int = 0) -> dict[str, float]:
+    """Of each latency, request by request; NaN where all are alike."""
+    found = {}
+    for name in ("ttft_s", "tpot_s", "e2e_s"):
+        pair = pd.DataFrame({"r": measured.table[name], "s": simulated[name]}).iloc[skip:].dropna()
+        varied = len(pair) > 2 and pair["r"].std() > 0 and pair["s"].std() > 0
+        found[name] = float(np.corrcoef(pair["r"], pair["s"])[0, 1]) if varied else float("nan")
+    return found
+
+
+# --- fitting ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """The values in seconds, by `FITTED`; how far off the first requests are with them; how many
+    simulations it took."""
+
+    values: Mapping[str, float]
+    loss: float
+    simulations: int
+
+
+def fitted(measured: MeasuredRun, setup: Setup, names: Sequence[str], first: int) -> Fit:
+    """The times *names* under which the first *first* requests come nearest to what they got.
+
+    Distributions are compared, not requests: where a request lands within a step is chance. A
+    constant front end only shifts everything, so it needs no simulation of its own; of the others
+    the one that helps most comes first, each on a coarse grid and then about its best.
+
+    Raises CalibrationError for an unknown name, or when there is nothing to fit to.
+    """
+    for name in names:
+        if name not in FITTED:
+            raise CalibrationError(f"--fit {name}: unknown; known: {', '.join(FITTED)}")
+    if not 0 < first <= len(measured):
+        raise CalibrationError(
+            f"--first {first}: the run has {len(measured)} requests; give a number up to that"
+        )
+    search = _Search(measured, setup, "front_end" in names, first)
+    others = [name for name in FITTED if name in names and name != "front_end"]
+    values = dict.fromkeys(others, 0.0)
+    front, loss = search.at(values)
+    while others:
+        best = {name: search.along(name, values) for name in others}
+        name = min(others, key=lambda one: best[one][1])
+        values[name] = best[name][0]
+        front, loss = search.at(values)
+        others.remove(name)
+    if "front_end" in names:
+        values = {"front_end": front, **values}
+    return Fit({k: float(f"{v:.3g}") for k, v in values.items()}, loss, search.count)
+
+
+class _Search:
+    def __init__(self, measured: MeasuredRun, setup: Setup, shifts: bool, first: int) -> None:
+        self.measured, self.setup = measured, setup
+        self.shifts, self.first = shifts, first
+        self.count = 0
+        self.real = _distribution(measured.table.iloc[:first])
+        self.known: dict[tuple[tuple[str, float], ...], tuple[float, float]] = {}
+
+    def at(self, values: Mapping[str, float]) -> tuple[float, float]:
+        """(the best front end, the loss) with these values of the others."""
+        key = tuple(sorted(values.items()))
+        if key not in self.known:
+            self.count += 1
+            more = {"front_end": 0.0} if self.shifts else {}
+            frame = replayed(self.measured, self.setup.with_values({**values, **more}))
+            told = _distribution(frame.iloc[: self.first])
+            self.known[key] = self._shifted(told) if self.shifts else (0.0, self._loss(told, 0.0))
+        return self.known[key]
+
+    def _shifted(self, told: Mapping[str, Floats]) -> tuple[float, float]:
+        most = max(float(self.real["ttft_s"].max()), 1e-6)
+        best = minimize_scalar(
+            lambda shift: self._loss(told, shift), bounds=(0.0, most), method="bounded"
+        )
+        still = self._loss(told, 0.0)
+        return (0.0, still) if still <= best.fun else (float(best.x), float(best.fun))
+
+    def _loss(self, told: Mapping[str, Floats], shift: float) -> float:
+        off = TTFT_WEIGHT * ((told["ttft_s"] + shift) / self.real["ttft_s"] - 1.0)
+        loss = float(np.mean(off**2))
+        if len(self.real["tpot_s"]):
+            loss += float(np.mean((told["tpot_s"] / self.real["tpot_s"] - 1.0) ** 2))
+        return loss
+
+    def along(self, name: str, values: Mapping[str, float]) -> tuple[float, float]:
+        """(the best value of *name*, the others as they are; the loss with it)."""
+        tried = {v: self.at({**values, name: v})[1] for v in COARSE_S}
+        for _ in range(FINE):
+            best = min(tried, key=lambda value: (tried[value], value))
+            for value in _between(sorted(tried), best):
+                tried[value] = self.at({**values, name: value})[1]
+        best = min(tried, key=lambda value: (tried[value], value))
+        return best, tried[best]
+
+
+def _between(places: Sequence[float], best: float) -> Iterator[float]:
+    """The middles of the intervals on both sides of *best*."""
+    i = places.index(best)
+    if i > 0:
+        yield (places[i - 1] + best) / 2
+    if i + 1 < len(places):
+        yield (best + places[i + 1]) / 2
+
+
+def _distribution(frame: pd.DataFrame) -> dict[str, Floats]:
+    """Mean and quantiles of TTFT and TPOT."""
+    found = {}
+    for name in ("ttft_s", "tpot_s"):
+        values = frame[name].to_numpy(np.float64)
+        values = values[~np.isnan(values)]
+        found[name] = values
+        if len(values):
+            found[name] = np.array([values.mean(), *np.quantile(values, LEVELS)])
+    return found

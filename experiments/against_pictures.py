@@ -1,0 +1,68 @@
+"""The picture of a measured run beside its simulation: distributions over each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from experiments.figures import in_style
+from experiments.validation_pictures import LABELS, MEASURED
+
+COLOURS = ("#CC3311", "#0077BB", "#009988", "#EE7733", "#AA3377")
+WIDE = 8.0
+"""A latency whose p99 is that many times its median is drawn on a logarithmic axis."""
+
+
+def draw_against(
+    measured: pd.DataFrame, simulated: Mapping[str, pd.DataFrame], title: str, path: Path
+) -> None:
+    """Cumulative distributions of each latency: the measured one, and that of every scheduler."""
+    with in_style():
+        figure = Figure(figsize=(7.2, 2.9), layout="constrained")
+        FigureCanvasAgg(figure)
+        for axes, (metric, label) in zip(
+            figure.subplots(1, len(LABELS), sharey=True), LABELS.items(), strict=True
+        ):
+            _panel(axes, measured[metric], {k: v[metric] for k, v in simulated.items()}, label)
+        axes = figure.axes[0]
+        axes.set_ylabel("share of requests")
+        handles, labels = axes.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 6))
+        figure.suptitle(title, fontsize=9)
+        figure.savefig(path)
+
+
+def _panel(axes: Axes, measured: pd.Series, simulated: Mapping[str, pd.Series], label: str) -> None:
+    real = measured.dropna()
+    unit, factor = ("ms", 1e3) if real.max() < 1.0 else ("s", 1.0)
+    _curve(axes, real * factor, MEASURED, "-", "measured")
+    lines = []
+    for i, (name, values) in enumerate(simulated.items()):
+        told = values.dropna()
+        who = "simulated" if len(simulated) == 1 else name
+        _curve(axes, told * factor, COLOURS[i % len(COLOURS)], "--", who)
+        error = told.mean() / real.mean() - 1.0
+        lines.append(f"mean {error:+.1%}" if len(simulated) == 1 else f"{name} {error:+.1%}")
+    box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.5}
+    text = "\n".join(lines[:6])
+    axes.text(0.03, 0.98, text, transform=axes.transAxes, ha="left", va="top", bbox=box)
+    if real.quantile(0.99) > WIDE * real.median():
+        axes.set_xscale("log")
+    else:
+        axes.set_xlim(left=0)
+    axes.set_ylim(0, 1.02)
+    axes.set_xlabel(f"{label} [{unit}]")
+    axes.grid(color="#EEEEEE", linewidth=0.6)
+    axes.set_axisbelow(True)
+
+
+def _curve(axes: Axes, values: pd.Series, colour: str, style: str, name: str) -> None:
+    rising = np.sort(values.to_numpy(np.float64))
+    share = np.arange(1, len(rising) + 1) / len(rising)
+    axes.step(rising, share, style, where="post", color=colour, linewidth=1.2, label=name)
