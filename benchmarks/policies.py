@@ -1,8 +1,8 @@
 """What orders and options cost: `python -m benchmarks.policies [--requests N] [--only NAME …]`.
 
 The same load, server and curve as `benchmarks.core`; every figure is a ratio to SimPy's bare
-time-out loop measured beside it. The second table is how a request's cost grows with the number of
-requests that wait: everybody arrives at once at a server of eight slots.
+time-out loop measured beside it. The other tables are how a request's cost grows with the number
+of requests that wait: all arrive at once, at a server of eight slots and at one of little memory.
 """
 
 from __future__ import annotations
@@ -59,6 +59,9 @@ SERVERS: dict[str, Server] = {
     **{name: replace(SERVER, order=order) for name, order in ORDERS.items()},
     "priority, displace": replace(SERVER, order=Priority(), displace=True),
     "mlfq, displace": replace(SERVER, order=Mlfq(), displace=True),
+    "srpt, displace": replace(SERVER, order=Srpt(), displace=True),
+    "priority, retain": replace(SERVER, order=Priority(), displace=True, preemption="retain"),
+    "priority, reservations": replace(SERVER, order=Priority(), kv="reserve"),
     "skip, skip_age": replace(SERVER, head_of_line="skip", skip_age=10),
     "swap": replace(SERVER, preemption="swap", swap=Swap(block_s=1e-5)),
     "watermark": replace(SERVER, watermark=0.01),
@@ -94,20 +97,39 @@ def requests_per_s(trace: Trace, server: Server) -> float:
     return len(trace) / (time.process_time() - begin)
 
 
-def crowd(requests: int) -> Trace:
-    """*requests* at once, for a server of eight slots."""
+CROWDS: dict[str, tuple[dict[str, int], tuple[int, int], int]] = {
+    "for slots": ({"slots": 8}, (1, 900), 9),
+    "for memory": ({"slots": 64, "kv_blocks": 400}, (400, 600), 60),
+}
+"""What a server has, the prompts and the longest answer of those who wait for more of it."""
+
+
+def crowd(requests: int, prompts: tuple[int, int], longest: int) -> Trace:
+    """*requests* at once."""
     rng = np.random.default_rng(3)
-    lengths = rng.integers(1, 9, requests)
-    return labelled(trace_of([0] * requests, rng.integers(1, 900, requests), lengths))
+    lengths = rng.integers(1, longest, requests)
+    return labelled(trace_of([0] * requests, rng.integers(*prompts, requests), lengths))
+
+
+def crowded(server: Server, waiting: int, prompts: tuple[int, int], longest: int) -> float:
+    """Requests per bare event when *waiting* arrive at once."""
+    bare = bare_events_per_s()
+    trace = crowd(waiting, prompts, longest)
+    begin = time.process_time()
+    simulate(trace, server, Chunked(), CURVE)
+    return waiting / (time.process_time() - begin) / bare
 
 
 def main() -> int:
-    """Print both tables; exit 1 when a ratio falls below what is wanted."""
+    """Print all tables; exit 1 when a ratio of the first falls below what is wanted."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--requests", type=int, default=30_000, help="requests per load")
     parser.add_argument("--rounds", type=int, default=1, help="rounds of each measurement")
     parser.add_argument("--rates", type=float, nargs="*", default=RATES, help="requests/s offered")
-    parser.add_argument("--only", nargs="*", help="names of the first table's rows")
+    parser.add_argument("--only", nargs="*", metavar="NAME", help="rows, by name")
+    parser.add_argument(
+        "--waiting", type=int, nargs="*", default=[1_000, 10_000, 100_000], help="how many wait"
+    )
     asked = parser.parse_args()
     figures = []
     for rate in asked.rates:
@@ -122,18 +144,12 @@ def main() -> int:
                     lambda t=trace, s=server: requests_per_s(t, s),
                 )
             )
-    print("requests per bare event when everybody waits, by how many do:")
-    for name, order in ORDERS.items():
-        if asked.only and name not in asked.only:
-            continue
-        ratios = []
-        for waiting in (1_000, 10_000, 100_000):
-            bare = bare_events_per_s()
-            crowded = crowd(waiting)
-            begin = time.process_time()
-            simulate(crowded, Server(slots=8, order=order), Chunked(), CURVE)
-            ratios.append(waiting / (time.process_time() - begin) / bare)
-        print(f"{name:44s} " + "   ".join(f"{ratio:7.4f}" for ratio in ratios), flush=True)
+    for where, (has, prompts, longest) in CROWDS.items():
+        print(f"requests per bare event when everybody waits {where}, by how many do:")
+        for name in asked.only or SERVERS:
+            server = replace(SERVERS[name], **has)
+            ratios = [crowded(server, n, prompts, longest) for n in asked.waiting]
+            print(f"{name:44s} " + "   ".join(f"{r:7.4f}" for r in ratios), flush=True)
     return 0 if all(figure.ratio >= figure.wanted for figure in figures) else 1
 
 

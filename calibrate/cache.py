@@ -55,7 +55,7 @@ class PagedCache:
     def copy_in(self, host: torch.Tensor, block_ids: Sequence[int]) -> None:
         """Write what `copy_out` gave into these blocks, which need not be the same ones.
 
-        On a GPU it is queued, so later steps see it; *host* must live until the stream is there.
+        On a GPU it is queued: later steps see it.
         """
         if host.shape[1] != len(block_ids):
             raise ValueError(f"{host.shape[1]} blocks were copied out, {len(block_ids)} are given")
@@ -83,3 +83,5 @@ class DenseCache:
         shape = (architecture.layers, rows, length, 2, heads, width)
         self.rows, self.length = rows, length
         self.data = torch.zeros(shape, dtype=dtype, device=device)
+        self.entries = [layer.view(-1, 2 * heads, width) for layer in self.data]
+        """A layer by token: (rows * length, 2 * kv_heads, head_dim)."""

@@ -16,6 +16,7 @@ from calibrate.clean import Cleaned, cleaned
 from calibrate.clock import Runner
 from calibrate.curves import Curves, fit_curves
 from calibrate.design import Limits, anchors, design, fitting
+from calibrate.environment import state
 from calibrate.measure import MeasureError, Plan, Progress, measure, pilot, try_out
 from calibrate.overheads import Copies, HostWork, host_work, schedule_seconds
 from calibrate.points import REGIONS, Point
@@ -105,6 +106,8 @@ class Campaign:
             points=(),
             decode_anchor=decode,
             prefill_anchor=prefill,
+            # a CPU that others use too changes its speed within a second
+            decode_every=1 if settings.device == "cpu" else 8,
             warm_up_s=warm_up_s,
             seed=settings.seed,
         )
@@ -114,8 +117,9 @@ class Campaign:
         many samples are missing then."""
         with self.store.opened({"environment": self.machine.environment()}):
             plan = self._plan()
+            before = state(self.settings.device)
             left_s = self.budget_s - RESERVE_S - (self.now() - self.started)
-            return measure(
+            missing = measure(
                 self.machine.runner,
                 plan,
                 self.store,
@@ -125,6 +129,10 @@ class Campaign:
                 now=self.now,
                 progress=self.progress,
             )
+            sessions = self.store.note("sessions") or []
+            after = {"ended": self.now(), **state(self.settings.device)}
+            self.store.add_note("sessions", [*sessions, {"before": before, "after": after}])
+        return missing
 
     @contextmanager
     def aside(self) -> Iterator[None]:
@@ -148,8 +156,9 @@ class Campaign:
 
     def result(self, missing: int = 0) -> Result:
         """Fit what is there; the raw file gets its outliers marked."""
-        data = cleaned(self.store.frame(), str(self.folder / RAW))
-        write_raw(self.folder / RAW, data.raw)
+        frame = self.store.frame()
+        data = cleaned(frame, str(self.folder / RAW))
+        write_raw(self.folder / RAW, frame.assign(outlier=data.raw["outlier"]))
         curves = fit_curves(data, self.settings.graph_sizes)
         return Result(
             settings=self.settings,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from calibrate.drifting import drift_of
 from calibrate.samples import SHAPE, Floats, SamplesError, check_samples
 from calibrate.store import ANCHOR
 
@@ -20,15 +21,17 @@ LEAST = 0.002
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """``raw`` with its ``outlier`` column (robust z, signed) and ``seconds`` (divided by the
-    drift); ``samples`` those that are no outliers, for `calibrate.fit`; ``anchors``: seconds of
-    each kind of anchor at the speed that ``seconds`` refer to; ``noise``: standard deviation of a
-    sample about its point's median, relative, by region."""
+    """``raw`` with its ``outlier`` column (robust z, signed), the ``drift`` that was taken out and
+    ``seconds`` without it; ``samples`` those that are no outliers, for `calibrate.fit`;
+    ``anchors``: seconds of each kind of anchor at the speed that ``seconds`` refer to; ``noise``:
+    standard deviation of a sample about its point's median, relative, by region; ``smoothing``:
+    how the drift was got (`calibrate.drifting`)."""
 
     raw: pd.DataFrame
     samples: pd.DataFrame
     anchors: Mapping[str, float]
     noise: Mapping[str, float]
+    smoothing: str
 
     @property
     def outliers(self) -> int:
@@ -42,12 +45,12 @@ def cleaned(raw: pd.DataFrame, where: str = "raw.csv") -> Cleaned:
     """
     raw = raw.copy()
     _check_times(raw, where)
-    step = raw["device_s"].fillna(raw["host_s"])
     points = raw["region"] != ANCHOR
     if not points.any():
         raise SamplesError(f"{where}: holds no samples; measure first")
-    middle = float(raw.loc[points, "drift"].median())
-    raw["seconds"] = step / raw["drift"] * middle
+    step = raw["device_s"].fillna(raw["host_s"])
+    raw["drift"], smoothing = drift_of(raw, step)
+    raw["seconds"] = step / raw["drift"] * float(raw.loc[points, "drift"].median())
     raw["outlier"], noise = _scores(raw[points])
     kept = raw[points & ~(raw["outlier"].abs() > ODD)]
     samples = check_samples(kept.assign(configuration=kept["point"]), where)
@@ -57,6 +60,7 @@ def cleaned(raw: pd.DataFrame, where: str = "raw.csv") -> Cleaned:
         samples=samples,
         anchors={str(kind): float(seconds) for kind, seconds in anchors.items()},
         noise=noise,
+        smoothing=smoothing,
     )
 
 
@@ -124,7 +128,8 @@ def _falls_within(part: pd.DataFrame) -> list[Fall]:
     work = part[list(SHAPE)].to_numpy(np.int64)
     seconds: Floats = part["seconds"].to_numpy(np.float64)
     count = part["count"].to_numpy(np.float64)
-    error = part["spread"].to_numpy(np.float64) * 1.2533 / np.sqrt(count)  # of a median
+    own = part["spread"].to_numpy(np.float64)  # of a few samples: believed only where it is large
+    error = np.maximum(own, np.median(own)) * 1.2533 / np.sqrt(count)  # of a median
     names = [str(name) for _, name in part.index]
     found = []
     for i in range(len(part)):

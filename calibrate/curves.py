@@ -38,16 +38,24 @@ _MIXED = (
 AFFINE = Form(name="affine", terms=("base_s", "per_decode_s", "per_prefill_token_s", *_ATTENTION))
 """What any better form is compared with."""
 
+_TABLE_TERMS = ("per_decode_s", *_ATTENTION)
+_ALL_TERMS = (*_TABLE_TERMS, *_MIXED)
 FLAT_FORMS: tuple[Form, ...] = (
     AFFINE,
     Form(name="affine + mixed", terms=(*AFFINE.terms, *_MIXED)),
-    Form(name="knee", knee=True, terms=("per_decode_s", *_ATTENTION)),
-    Form(name="knee + mixed", knee=True, terms=("per_decode_s", *_ATTENTION, *_MIXED)),
-    Form(name="table", dense="every", terms=("per_decode_s", *_ATTENTION)),
-    Form(name="table + mixed", dense="every", terms=("per_decode_s", *_ATTENTION, *_MIXED)),
-    Form(name="fine table", dense="small", terms=("per_decode_s", *_ATTENTION)),
-    Form(name="fine table + mixed", dense="small", terms=("per_decode_s", *_ATTENTION, *_MIXED)),
+    Form(name="knee", knee=True, terms=_TABLE_TERMS),
+    Form(name="knee + mixed", knee=True, terms=_ALL_TERMS),
+    Form(name="sparse table", dense="sparse", terms=_TABLE_TERMS),
+    Form(name="sparse table + mixed", dense="sparse", terms=_ALL_TERMS),
+    Form(name="table", dense="every", terms=_TABLE_TERMS),
+    Form(name="table + mixed", dense="every", terms=_ALL_TERMS),
+    Form(name="fine table", dense="small", terms=_TABLE_TERMS),
+    Form(name="fine table + mixed", dense="small", terms=_ALL_TERMS),
+    Form(name="fine table + prefill", dense="small", prefill=(), terms=_TABLE_TERMS),
+    Form(name="fine table + prefill + mixed", dense="small", prefill=(), terms=_ALL_TERMS),
 )
+"""Over the tokens of a step: a line, a knee, tables; ``prefill``: what steps with prompts cost more
+than as many decodes (other kernels, no captured graph); ``mixed``: what steps with both do."""
 
 _RECTANGLE = ("per_context_s", "per_chunk_squared_s", "per_chunk_s")
 PLAIN_PADDED = Form(
@@ -56,8 +64,10 @@ PLAIN_PADDED = Form(
 PADDED_FORMS: tuple[Form, ...] = (
     PLAIN_PADDED,
     Form(name="knee", knee=True, terms=("per_decode_s", *_RECTANGLE)),
+    Form(name="sparse table", dense="sparse", terms=("per_decode_s", *_RECTANGLE)),
     Form(name="table", dense="every", terms=("per_decode_s", *_RECTANGLE)),
     Form(name="fine table", dense="small", terms=("per_decode_s", *_RECTANGLE)),
+    Form(name="two sparse tables", decode="sparse", prefill="sparse", terms=_RECTANGLE),
     Form(name="two tables", decode="every", prefill="every", terms=_RECTANGLE),
     Form(name="two fine tables", decode="small", prefill="small", terms=_RECTANGLE),
 )

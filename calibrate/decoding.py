@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from calibrate.cache import PagedCache
+from calibrate.replays import geometric
 from calibrate.rows import Attend, Ints
 
 
@@ -48,14 +49,6 @@ def padded_tables(held: Sequence[Ints], width: int, filler: int) -> Ints:
     for row, table in zip(result, held, strict=True):
         row[: len(table)] = table
     return result.reshape(-1)
-
-
-def geometric(least: int, most: int, ratio: float = 1.25) -> tuple[int, ...]:
-    """Whole numbers from *least* to *most*, each at most *ratio* (or 1 more) times the last."""
-    result = [least]
-    while result[-1] < most:
-        result.append(min(max(int(result[-1] * ratio), result[-1] + 1), most))
-    return tuple(result)
 
 
 class PaddedGather:

@@ -26,13 +26,18 @@ def environment(device: str) -> dict[str, Any]:
             "model": _cpu_model(),
             "cores": os.cpu_count(),
             "cores_allowed": _allowed(),
-            "load": list(os.getloadavg()) if hasattr(os, "getloadavg") else None,
         },
         "platform": platform.platform(),
     }
     if device != "cpu":
-        found["gpu"] = {**_torch_gpu(device), "nvidia_smi": nvidia_smi()}
+        found["gpu"] = _torch_gpu(device)
     return found
+
+
+def state(device: str) -> dict[str, Any]:
+    """How busy and how fast the machine is at this moment: load averages, clocks of the GPUs."""
+    load = list(os.getloadavg()) if hasattr(os, "getloadavg") else None
+    return {"load": load} if device == "cpu" else {"load": load, "nvidia_smi": nvidia_smi()}
 
 
 def software() -> Mapping[str, str | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
@@ -55,8 +56,8 @@ class Device(Protocol):
 class Pace(Protocol):
     """How much slower than at the reference the machine is."""
 
-    def tick(self) -> float:
-        """Another iteration is about to run: the factor, 1 when nobody watches."""
+    def read(self) -> float:
+        """The factor now, from a step that never changes."""
         ...
 
 
@@ -88,9 +89,10 @@ class Iteration:
 class Engine:
     """A `sim.executor.Executor` on a device.
 
-    Durations told to the replica are those measured, divided by the machine's drift, the median of
-    ``passes`` passes. ``eos``: token ids that end a request sooner than its limit; without any,
-    lengths are forced. ``told``: what the replica is told instead, iteration by iteration, so that
+    Durations told to the replica are those measured, divided by the machine's drift (the geometric
+    mean of what *pace* reads before and after a pass), the median of ``passes`` passes. ``eos``:
+    token ids that end a request sooner than its limit; without any, lengths are forced. ``told``:
+    what the replica is told instead, iteration by iteration, so that
     a schedule can be run again as it was while its durations are measured anew.
     """
 
@@ -245,9 +247,15 @@ class Engine:
     ) -> tuple[list[int], Done]:
         """Run what is *prepared* and write down what it took."""
         ready = self.device.now_ns()
-        drift = 1.0 if self.pace is None else self.pace.tick()
-        passes = [self.device.run(prepared) for _ in range(self.passes)]
-        step, wall = sorted((ns, wall) for _, ns, wall in passes)[(len(passes) - 1) // 2]
+        before = 1.0 if self.pace is None else self.pace.read()
+        passes = []
+        for _ in range(self.passes):
+            tokens, step, wall = self.device.run(prepared)
+            after = 1.0 if self.pace is None else self.pace.read()
+            drift = math.sqrt(before * after)
+            passes.append((step / drift, step, wall, drift))
+            before = after
+        _, step, wall, drift = sorted(passes)[(len(passes) - 1) // 2]
         between = 0 if self._ended_at is None else began - self._ended_at
         row = Iteration(
             padded, *shape, step, wall, drift, between, ready - began, self._swap_ns, admitted
@@ -261,7 +269,7 @@ class Engine:
         self.done.append(done)
         if self.told:
             done = self.told[len(self.done) - 1]
-        return passes[0][0], done
+        return tokens, done
 
 
 Shape = tuple[int, int, int, int, int, int]

@@ -24,14 +24,19 @@ from calibrate.faults import CalibrationError
 from calibrate.samples import SHAPE, Floats, Ints, box, shapes
 from sim.steptime import Affine, Curve, Grid, Knee, Range, Table
 
-Points = tuple[float, ...] | Literal["every", "small"] | None
+Points = tuple[float, ...] | Literal["every", "small", "sparse"] | None
 """Where a table has points: these (the ends of the data are added, what lies beyond them is
-dropped), every measured place, every small one and some of the others, or no table at all."""
+dropped), measured places (see `SPACINGS`), or no table at all."""
 
-SPACING, SMALL, WIDE = 1.1, 32, 1.25
-"""`every` leaves out a place less than 10 % above the one before it: closer than that, two
-neighbours differ by noise more than by work. `small` keeps all up to 32, where one row more of a
-GEMM tile may cost a third of a step, and above them those 25 % apart."""
+SPACING = 1.1
+SPACINGS: dict[str, tuple[int, float]] = {
+    "every": (0, SPACING),
+    "small": (32, 1.25),
+    "sparse": (8, 1.5),
+}
+"""Up to which place all of them are points, and how far apart the later ones are: closer than
+10 %, two neighbours differ by noise more than by work; but one row more of a GEMM tile may cost a
+third of a small step."""
 
 HUBER = 1.345
 """Residuals beyond this many standard deviations count linearly (95 % efficiency on normal
@@ -288,10 +293,9 @@ def _points(spec: Points, values: Floats) -> tuple[float, ...]:
     low, high = float(places[0]), float(places[-1])
     if isinstance(spec, str):
         kept = [low]
+        all_up_to, apart = SPACINGS[spec]
         for place in places[1:]:
-            if place >= kept[-1] * (SPACING if spec == "every" else WIDE) or (
-                spec == "small" and place <= SMALL
-            ):
+            if place <= all_up_to or place >= kept[-1] * apart:
                 kept.append(float(place))
         if kept[-1] != high:  # the end of the data is always a point
             kept = [*(kept[:-1] if len(kept) > 1 else kept), high]

@@ -89,7 +89,7 @@ class Llama:
         """The device's work: all rows over the whole rectangle, each row's logits (rows, vocab)."""
 
         def attend(layer: int, queries: torch.Tensor, entries: torch.Tensor) -> torch.Tensor:
-            return attend_padded(padded, cache.data[layer], queries, entries)
+            return attend_padded(padded, cache, layer, queries, entries)
 
         with torch.inference_mode():
             return self._logits(self._trunk(padded.ids, padded.positions, attend), padded.last)

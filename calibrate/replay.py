@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -9,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from calibrate.clock import Drift, Runner
+from calibrate.clock import Runner
 from calibrate.executor import Device, Engine
 from calibrate.host import host_s
 from calibrate.points import Point
@@ -24,6 +26,8 @@ Ints = NDArray[np.int64]
 UNSTEADY = 1.3
 """A replay in which the machine was slower than this against the reference is run again."""
 TRIES = 3
+STEADY = 25
+"""Readings whose median says how fast the machine is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,34 +40,24 @@ class Case:
 
 
 class AnchorPace:
-    """Runs a fixed decode before every 8th iteration and a fixed prefill before every 24th, off
-    the engine's clock: their trailing median is the machine's drift.
+    """Reads the machine's speed off a fixed decode, off the engine's clock.
+
+    On a shared machine the speed changes by a tenth and more within a second, so it is read before
+    and after every pass; ``worst`` is the largest median of `STEADY` readings in a row.
     """
 
-    def __init__(
-        self,
-        runner: Runner,
-        anchors: tuple[Point, Point],
-        references: dict[str, float],
-        decode_every: int = 8,
-        prefill_every: int = 24,
-    ) -> None:
-        self.runner = runner
-        self.points = dict(zip(("decode", "prefill"), anchors, strict=True))
-        self.every = {"decode": decode_every, "prefill": prefill_every}
-        self.drift = Drift(references=dict(references))
-        self.count = 0
+    def __init__(self, runner: Runner, anchor: Point, reference_s: float) -> None:
+        self.runner, self.anchor, self.reference_s = runner, anchor, reference_s
+        self.recent: deque[float] = deque(maxlen=STEADY)
         self.worst = 1.0
 
-    def tick(self) -> float:
-        for kind, every in self.every.items():
-            if self.count % every == 0:
-                self.runner.prepare(self.points[kind])
-                readings = sorted(self.runner.run().step_s for _ in range(3))
-                self.drift.add(kind, readings[1])
-        self.count += 1
-        self.worst = max(self.worst, self.drift.factor)
-        return self.drift.factor
+    def read(self) -> float:
+        self.runner.prepare(self.anchor)
+        factor = self.runner.run().step_s / self.reference_s
+        self.recent.append(factor)
+        if len(self.recent) == STEADY:
+            self.worst = max(self.worst, statistics.median(self.recent))
+        return factor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,8 +41,9 @@ def document(result: Result, name: str, command: str) -> Document:
             "clock where it has one; the host's work for it is not in the curve: see "
             "measured.host.",
             "the weights may be random: times depend on shapes, not on values.",
-            f"times are at the middle speed of the whole run, which the anchors show "
-            f"(measured.anchors); a sample's noise is {_worst_noise(curves):.1%} at most.",
+            "times are at the middle speed of the whole run, which the anchors show "
+            f"(measured.anchors; drift: {result.data.smoothing}); a sample's noise is "
+            f"{_worst_noise(curves):.1%} at most.",
         ],
         notes=notes(result),
     )

@@ -152,8 +152,8 @@ class _Replays:
         self, device: Device, runner: Runner, campaign: Rounds, passes: int, steps: _Steps
     ) -> None:
         self.device, self.passes, self.steps = device, passes, steps
-        references, anchors = anchors_of(campaign.store), campaign.anchors
-        self.pace = lambda: AnchorPace(runner, anchors, references)
+        reference_s, anchor = anchors_of(campaign.store)["decode"], campaign.anchors[0]
+        self.pace = lambda: AnchorPace(runner, anchor, reference_s)
 
     def host(self, cases: Sequence[Case], burst: Trace) -> dict[str, Host]:
         """The host's work under each policy, from the first requests alone."""

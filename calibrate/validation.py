@@ -113,12 +113,11 @@ def latency_errors(model: Model, replay: Replay, load: str) -> pd.DataFrame:
 def ranking(latencies: pd.DataFrame) -> pd.DataFrame:
     """Per load and metric: the policies, best first, as measured and as simulated.
 
-    Two whose measured values differ by no more than the larger of their errors are a tie: they may
+    Two that differ by no more than the larger of their errors (`policy_errors`) are a tie: they may
     come in either order.
     """
-    rows = []
-    means = latencies[latencies["statistic"].isin(("mean", "total"))]
-    for (load, metric), part in means.groupby(["load", "metric"], sort=False):
+    errors, rows = policy_errors(latencies), []
+    for (load, metric), part in _telling(latencies).groupby(["load", "metric"], sort=False):
         sign = RANKED[str(metric)]
         measured = part.assign(key=sign * part["measured"]).sort_values("key")
         simulated = part.assign(key=sign * part["simulated"]).sort_values("key")
@@ -128,15 +127,21 @@ def ranking(latencies: pd.DataFrame) -> pd.DataFrame:
                 "metric": metric,
                 "measured": " < ".join(measured["policy"]),
                 "simulated": " < ".join(simulated["policy"]),
-                "agree": _agree(part),
+                "agree": _agree(part, errors),
             }
         )
     return pd.DataFrame(rows)
 
 
-def _agree(part: pd.DataFrame) -> bool:
+def _telling(latencies: pd.DataFrame) -> pd.DataFrame:
+    """Means and totals; not throughput under load, which only repeats the arrival rate."""
+    means = latencies[latencies["statistic"].isin(("mean", "total"))]
+    return means[(means["metric"] != "output_tokens_per_s") | (means["load"] == "burst")]
+
+
+def _agree(part: pd.DataFrame, errors: Mapping[str, float]) -> bool:
     measured, simulated = part["measured"].to_numpy(), part["simulated"].to_numpy()
-    error = part["error"].abs().to_numpy()
+    error = part["policy"].map(errors).to_numpy(np.float64)
     for i in range(len(part)):
         for j in range(i):
             margin = max(error[i], error[j]) * max(measured[i], measured[j])
@@ -148,8 +153,6 @@ def _agree(part: pd.DataFrame) -> bool:
 
 def policy_errors(latencies: pd.DataFrame) -> dict[str, float]:
     """One error per policy: the largest |error| of its means."""
-    means = latencies[latencies["statistic"].isin(("mean", "total"))]
-    # throughput under load only repeats the arrival rate
-    means = means[(means["metric"] != "output_tokens_per_s") | (means["load"] == "burst")]
+    means = _telling(latencies)
     found = means["error"].abs().groupby(means["policy"], sort=False).max()
     return {str(policy): float(error) for policy, error in found.items()}

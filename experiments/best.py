@@ -8,10 +8,10 @@ from experiments.compare import number
 from experiments.pictures import metric_label
 from experiments.spec import Spec
 from experiments.spec_figures import DRAWN
-from experiments.table_rows import Summary
+from experiments.table_rows import Summary, is_better_low
 from sim.catalogue import METRICS
 
-_BETTER = {metric.name: metric.better for metric in METRICS}
+_JUDGED = {metric.name for metric in METRICS if metric.better}
 
 
 def default_goal(spec: Spec) -> str:
@@ -23,7 +23,7 @@ def check_goal(metric: str) -> str:
     """The metric, if one of its values can be better than another. ValueError."""
     from experiments.faults import unknown
 
-    known = [name for name in DRAWN if _BETTER[name]]
+    known = [name for name in DRAWN if name in _JUDGED]
     if metric not in known:
         raise ValueError(unknown(f"no metric to be best at is called {metric}", metric, known))
     return metric
@@ -34,7 +34,7 @@ class Best:
 
     def __init__(self, metric: str) -> None:
         self.metric = metric
-        self._sign = -1 if _BETTER[metric] == "lower" else 1
+        self._sign = -1 if is_better_low(metric) else 1
         self._values: dict[tuple[str, str | None], list[float]] = {}
 
     def see(self, scheduler: str, point: str | None, summary: Summary) -> None:

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from experiments.effect import without_effect
+from experiments.saturation import saturation
 from experiments.strips import window_of
+from experiments.warmup import without_warmup
 from sim import (
     Analysis,
     Membership,
@@ -26,10 +28,14 @@ from sim import (
     summary,
 )
 from sim.groups import groups
+from sim.metrics import NAMES
 from sim.request import Reason, State
 from sim.settings import Policy, Server
 
 SUMMARY, REQUESTS = "summary.json", "requests.csv"
+NOT_ASKED = {"warmup_s": None, "warmup_requests": None}
+COLUMNS = (*NAMES, "served_share", "saturated", *NOT_ASKED)
+"""What `summary.csv` says of every cell. New columns come last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +53,7 @@ class Cell:
     fast_forward: bool
     slo: Slo | None
     provenance: dict[str, Any]
+    warmup: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -116,6 +123,8 @@ def numbers_of(cell: Cell, analysis: Analysis) -> dict[str, Any]:
         "seed": cell.seed,
         **cell.swept,
         **summary(analysis, cell.slo),
+        **saturation(analysis),
+        **(without_warmup(analysis, cell.slo) if cell.warmup else NOT_ASKED),
         "kv_blocks": cell.server.kv_blocks,
         "stopped_by": stopped_by(analysis),
         "rejected_by": _rejected_by(analysis),

@@ -30,7 +30,6 @@ trace = typer.Typer(help="Look at trace files.", no_args_is_help=True, rich_mark
 app.add_typer(trace, name="trace")
 app.add_typer(calibrate, name="calibrate")
 calibrate.add_typer(import_, name="import")
-app.command()(validate)
 
 SpecFile = Annotated[Path, typer.Argument(metavar="SPEC", help="The experiment's YAML file.")]
 Overrides = Annotated[
@@ -188,47 +187,27 @@ def sweep(
         typer.Option("--overwrite", help="Replace cells that were made from other settings."),
     ] = False,
 ) -> int:
-    """Simulate what is missing of an experiment, cell by cell; the same command goes on with it."""
+    """Simulate what is missing of an experiment.
+
+    Every cell is filed when it is done and stays: the same command goes on with a sweep that was
+    stopped, and does only what is missing of one that was extended.
+    """
     if cluster is not None and jobs is not None:
         raise typer.BadParameter("the cluster decides how many", param_hint="'--jobs'")
-    from experiments.best import check_goal, default_goal
-
     if best is not None:
+        from experiments.best import check_goal
+
         try:
             check_goal(best)
         except ValueError as error:
             raise typer.BadParameter(str(error), param_hint="'--best'") from None
+    from experiments.sweep_command import sweep_command
+
     experiment = _loaded(spec, overrides, strict)
-    from experiments.sweep_progress import SweepProgress
-    from experiments.sweep_run import sweep as sweep_spec
-
-    progress = SweepProgress(best or default_goal(experiment))
-    try:
-        outcome = sweep_spec(
-            experiment,
-            out=Path("results", experiment.name) if out is None else out,
-            pool=_pool(jobs, cluster),
-            requests=requests,
-            overwrite=overwrite,
-            watch=progress,
-        )
-    finally:
-        progress.close()
-    *texts, results = outcome.text.split("\n\n")
-    if told := progress.best.text():
-        texts.append(f"best: {told}")
-    print("\n\n".join([*texts, results]))
-    return _failures(outcome.failed)
-
-
-def _pool(jobs: int | None, address: str | None) -> Any:
-    if address is not None:
-        from experiments.cluster import cluster
-
-        return cluster(address)
-    from experiments.pools import cpus, processes
-
-    return processes(jobs or cpus())
+    folder = Path("results", experiment.name) if out is None else out
+    text, failed = sweep_command(experiment, folder, jobs, cluster, requests, best, overwrite)
+    print(text)
+    return _failures(failed)
 
 
 def _loaded(spec: Path, overrides: list[str] | None, strict: bool) -> Any:
@@ -393,3 +372,6 @@ def _read(
             for line in error.errors(include_url=False)
         ) from None
     return read_trace(TraceSettings(**dict(settings)))
+
+
+app.command()(validate)

@@ -84,10 +84,11 @@ def validate(
         bool, typer.Option("--overwrite", help="Replace what an earlier comparison wrote.")
     ] = False,
 ) -> int:
-    """Run SPEC's schedulers on a real engine and in simulation, and say how far they are apart.
+    """Compare simulated runs with real ones.
 
-    Its step times are measured in the same run, whatever the spec says. With --against, the real
-    run is another's: its arrivals and lengths are replayed under the spec's servers.
+    SPEC's schedulers run on a real engine and in simulation; step times are measured in the same
+    run, whatever the spec says. With --against, the real run is another's: its arrivals and lengths
+    are replayed under the spec's servers.
     """
     one_thread()
     command = " ".join(["itersim", *sys.argv[1:]])

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from experiments.intervals import Estimate
 from experiments.table_rows import CLASSES, Seeds, classes, estimated, table_rows, unsure
 
-ABREAST = 3  # schedulers beside the first in one table
+ABREAST, ABREAST_PAIRED = 3, 2  # schedulers beside the first in one table; with differences
 NAMED = 3  # schedulers whose waits a sentence names one by one
+UNSURE, SATURATED = "*", "†"
 WORTH_TELLING = 0.01  # a difference below one in a hundred is none
 
 
@@ -20,7 +21,8 @@ def comparison(cells: Mapping[str, Seeds], title: str, backlog: bool = False) ->
     In an endless *backlog* every request arrives at 0: rows that count from arrival are left out.
     """
     base, *others = cells
-    groups = [others[i : i + ABREAST] for i in range(0, len(others), ABREAST)] or [[]]
+    abreast = ABREAST_PAIRED if len(cells[base]) > 1 else ABREAST
+    groups = [others[i : i + abreast] for i in range(0, len(others), abreast)] or [[]]
     parts: list[str] = []
     for group in groups:
         chosen = {name: cells[name] for name in (base, *group)}
@@ -35,31 +37,48 @@ def _table(cells: Mapping[str, Seeds], title: str, backlog: bool) -> str:
 
     names = list(cells)
     base = names[0]
+    paired = len(cells[base]) > 1
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("", no_wrap=True)
     for name in names:
         table.add_column(name, justify="right", no_wrap=True)
         if name != base:
             table.add_column(f"÷ {base}", justify="right", no_wrap=True)
+            if paired:
+                table.add_column(f"{name} − {base}", justify="right", no_wrap=True)
     for row in table_rows(cells, backlog):
         line = [row.label]
         for name in names:
-            line.append(_shown(row.estimates[name], row.scale, name in row.unsure))
+            marks = UNSURE * (name in row.unsure) + SATURATED * (name in row.saturated)
+            line.append(shown_estimate(row.estimates[name], row.scale) + marks)
             if name != base:
                 line.append(_ratio(row.estimates[name], row.estimates[base]))
+                if paired:
+                    line.append(shown_difference(row.differences[name], row.scale))
         table.add_row(*line)
     text = io.StringIO()
     Console(file=text, width=500, color_system=None, legacy_windows=False).print(table)
     return "\n".join(line.rstrip() for line in text.getvalue().strip("\n").splitlines())
 
 
-def _shown(value: Estimate | None, scale: float, marked: bool) -> str:
+def shown_estimate(value: Estimate | None, scale: float = 1.0) -> str:
+    """A mean, and its interval if it has one."""
     if value is None:
         return "–"
     text = number(value.mean * scale)
-    if value.half_width:
-        text += f" ±{number(value.half_width * scale)}"
-    return text + ("*" if marked else "")
+    if not value.half_width:
+        return text
+    if value.resampled:
+        return f"{text} [{number(value.low * scale)}, {number(value.high * scale)}]"
+    return f"{text} ±{number(value.half_width * scale)}"
+
+
+def shown_difference(value: Estimate | None, scale: float = 1.0) -> str:
+    """A difference with its sign and the ends of its interval."""
+    if value is None:
+        return "–"
+    low, mean, high = (number(x * scale) for x in (value.low, value.mean, value.high))
+    return f"{'+' if value.mean > 0 else ''}{mean} [{low}, {high}]" if value.half_width else mean
 
 
 def _ratio(value: Estimate | None, base: Estimate | None) -> str:
@@ -313,6 +332,19 @@ def _refusals(seeds: Seeds) -> str:
     return f"{'rejected' if later else 'refused on arrival'} ({why})"
 
 
+def _saturated(name: str, seeds: Seeds) -> list[str]:
+    """What to say of runs in which requests arrived faster than they were served."""
+    over = [summary for summary in seeds if summary.get("saturated")]
+    if not over:
+        return []
+    share = math.fsum(summary["served_share"] for summary in over) / len(over)
+    where = f" in {len(over)} of {len(seeds)} seeds" if len(seeds) > 1 else ""
+    return [
+        f"{SATURATED} {name} is saturated{where}: it served {share:.0%} of what arrived in the "
+        "second half of the arrivals, so waits, TTFT and E2E only say how long the run went on"
+    ]
+
+
 def notes(
     cells: Mapping[str, Seeds], oracle: Mapping[str, str], backlog: bool = False
 ) -> list[str]:
@@ -343,6 +375,7 @@ def notes(
                     f"{name}: {count:,} of {offered:,} requests were {what}; latencies are of "
                     "those that got so far"
                 )
+        found += _saturated(name, seeds)
         outside = sum(int(summary["outside_range_iterations"]) for summary in seeds)
         if outside:
             every = sum(int(summary["iterations"]) for summary in seeds)
@@ -356,5 +389,5 @@ def notes(
         if len(labels) > CLASSES:
             found.append(f"groups.csv of each cell has all {len(labels)} classes by {by}")
     if any(unsure(seeds) for seeds in cells.values()):
-        found.append("* fewer than ten samples lie beyond this quantile")
+        found.append(f"{UNSURE} fewer than ten samples lie beyond this quantile")
     return found

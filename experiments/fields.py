@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
-from experiments.faults import Path, shown
+from experiments.faults import Path, shown, unknown
 from experiments.kv_size import RATE, SIZE, bytes_of
 from experiments.names import LONGEST_NAME, NAME, check_name
 from experiments.scalars import HIDDEN, INT, Exact
@@ -225,6 +225,22 @@ class PerClass(InputCheck):
             "propertyNames": {"pattern": f"^{INT.pattern}$"},
             "additionalProperties": self.value.schema(),
         }
+
+
+@dataclass(frozen=True)
+class Choice(InputCheck):
+    """One of some words, or nothing."""
+
+    words: tuple[str, ...]
+
+    def check(self, value: Any) -> str | None:
+        if value is not None and value not in self.words:
+            raise ValueError(unknown(f"unknown choice {shown(value)}", value, self.words))
+        word: str | None = value
+        return word
+
+    def schema(self) -> dict[str, Any]:
+        return {"enum": [*self.words, None]}
 
 
 @dataclass(frozen=True)

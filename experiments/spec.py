@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, PrivateAttr
 
 from experiments.fields import (
     Boolean,
+    Choice,
     InputCheck,
     Name,
     PerClass,
@@ -102,6 +103,7 @@ class Head(Model):
     seeds: Annotated[tuple[int, ...], Seeds()] = (1,)
     slo: Slo = Slo()
     clients: Clients | None = None
+    warmup: Annotated[Literal["mser5"] | None, Choice(("mser5",))] = None
     fast_forward: Boolean = True
     sweep: Annotated[dict[str, Any] | None, SweepBlock()] = None
     figures: Annotated[tuple[Figure, ...] | None, FigureList()] = None

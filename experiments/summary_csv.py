@@ -1,4 +1,4 @@
-"""`summary.csv`: a row per cell of an experiment. Columns are a contract: new ones come last."""
+"""`summary.csv`: a row per cell of an experiment."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from experiments.cells import COLUMNS
 from experiments.spec import Spec
-from sim.metrics import NAMES
 
 
 def write_summary(path: Path, spec: Spec, rows: Iterable[Mapping[str, Any]]) -> None:
     """The scheduler, the seed, what was swept, and every metric of each cell."""
     swept = list(dict.fromkeys(key for variant in spec.variants() for key in variant.swept))
-    names = ["scheduler", "seed", *swept, *NAMES]
+    names = ["scheduler", "seed", *swept, *COLUMNS]
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(names)

@@ -26,6 +26,7 @@ SWEPT = (
     "horizon_s",
     "slo",
     "fast_forward",
+    "warmup",
 )
 """Where the paths of a sweep may begin."""
 MOST_POINTS = 100_000

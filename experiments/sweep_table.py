@@ -3,45 +3,75 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Mapping, Sequence
 
-from experiments.compare import number
-from experiments.pictures import panels_of
-from experiments.table_rows import Points
+from experiments.compare import SATURATED, shown_difference, shown_estimate
+from experiments.intervals import Estimate, difference
+from experiments.pictures import metric_label
+from experiments.table_rows import Points, Seeds, estimated, is_better_low, mean_of, unsteady
 
 MOST_TABLES = 3
 """Points of a sweep up to which each has its own table of all metrics."""
+MOST_ROWS, SHOWN = 100, 20
+"""Points up to which all are shown, and how many are of more."""
+NAMED = 5
+"""Points that a note names."""
 
 
 def sweep_table(name: str, points: Points, metrics: Sequence[str], seeds: int) -> str:
-    """A row per point, a column per scheduler, for each of the *metrics*."""
+    """A row per point, a column per scheduler and, of several seeds, one for its difference to the
+    first, for each of the *metrics*. Of very many points, those where the metric is best.
+    """
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
 
     text = io.StringIO()
     console = Console(file=text, width=500, color_system=None, legacy_windows=False)
-    for panel in panels_of(points, metrics):
-        title = f"{name}: {panel.label}"
+    schedulers = list(dict.fromkeys(name for cells in points.values() for name in cells))
+    for metric in metrics:
+        label, scale = metric_label(metric)
+        title = f"{name}: {label}"
         title += f", mean of {seeds} seeds ± 95 % interval" if seeds > 1 else ""
+        shown = _best(points, metric)
+        if len(shown) < len(points):
+            title += f"; the best {len(shown)} of {len(points):,} points, all are in summary.csv"
         text.write(f"{title}\n")
         table = Table(box=SIMPLE_HEAD, pad_edge=False)
         table.add_column("", no_wrap=True)
-        for series in panel.series:
-            table.add_column(series.scheduler, justify="right", no_wrap=True)
-        for place, key in enumerate(points):
-            table.add_row(
-                str(key),
-                *(_cell(series.mean[place], series.half_width[place]) for series in panel.series),
-            )
+        for place, scheduler in enumerate(schedulers):
+            table.add_column(scheduler, justify="right", no_wrap=True)
+            if place and seeds > 1:
+                table.add_column(f"− {schedulers[0]}", justify="right", no_wrap=True)
+        for key in shown:
+            line = [str(key)]
+            for place, scheduler in enumerate(schedulers):
+                mine, base = (points[key].get(who, ()) for who in (scheduler, schedulers[0]))
+                mark = SATURATED if unsteady(mine, metric) else ""
+                line.append(shown_estimate(_estimated(mine, metric), scale) + mark)
+                if place and seeds > 1:
+                    line.append(shown_difference(difference(mine, base, metric), scale))
+            table.add_row(*line)
         console.print(table)
     return "\n".join(line.rstrip() for line in text.getvalue().strip("\n").splitlines())
 
 
-def _cell(mean: float, half_width: float) -> str:
-    if mean != mean:
-        return "–"
-    return number(mean) + (f" ±{number(half_width)}" if half_width else "")
+def _estimated(seeds: Seeds, metric: str) -> Estimate | None:
+    return estimated(seeds, metric) if seeds else None
+
+
+def _best(points: Points, metric: str) -> list[str | None]:
+    """The points to show: all, or those where some scheduler's mean is best, in their order."""
+    if len(points) <= MOST_ROWS:
+        return list(points)
+    sign = -1 if is_better_low(metric) else 1
+    means = {}
+    for key, cells in points.items():
+        values = [mean_of(seeds, metric) for seeds in cells.values() if seeds]
+        means[key] = max((sign * value for value in values if value is not None), default=-math.inf)
+    chosen = sorted(points, key=lambda key: -means[key])[:SHOWN]
+    return [key for key in points if key in chosen]
 
 
 def once(notes: Mapping[str | None, Sequence[str]]) -> list[str]:
@@ -51,6 +81,11 @@ def once(notes: Mapping[str | None, Sequence[str]]) -> list[str]:
         for note in each:
             about.setdefault(note, []).append(str(key))
     return [
-        note if len(keys) == len(notes) else f"{', '.join(keys)}: {note}"
+        note if len(keys) == len(notes) else f"{_listed(keys)}: {note}"
         for note, keys in about.items()
     ]
+
+
+def _listed(keys: list[str]) -> str:
+    more = f" and {len(keys) - NAMED} more points" if len(keys) > NAMED else ""
+    return ", ".join(keys[:NAMED]) + more

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.intervals import Estimate, estimate
+from experiments.intervals import Estimate, difference, estimate, is_quantile
+from experiments.saturation import tells_the_length_of_the_run
+from sim.catalogue import METRICS
 
 Summary = Mapping[str, Any]
 Seeds = Sequence[Summary]  # the summaries of one scheduler, one per seed
@@ -59,16 +62,22 @@ IF_ANY = frozenset(
 """Rows that are left out where all of them are 0."""
 
 
+_BETTER = {metric.name: metric.better for metric in METRICS}
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """A line of the table: its label, what the values are multiplied by, an estimate per scheduler
-    (None: no value), and which schedulers' are marked as unsure.
+    (None: no value), its difference to the first, paired by seed, and which schedulers' are marked:
+    as unsure, or as of saturated runs.
     """
 
     label: str
     scale: float
     estimates: Mapping[str, Estimate | None]
+    differences: Mapping[str, Estimate | None]
     unsure: frozenset[str]
+    saturated: frozenset[str]
 
 
 def table_rows(cells: Mapping[str, Seeds], backlog: bool) -> Iterator[Row]:
@@ -92,7 +101,14 @@ def table_rows(cells: Mapping[str, Seeds], backlog: bool) -> Iterator[Row]:
     for by, labels in classes(cells).items():
         for label in shown(by, labels):
             parts = {
-                name: [summary["groups"].get(by, {}).get(label, {}) for summary in seeds]
+                name: [
+                    {
+                        "seed": summary.get("seed"),
+                        "saturated": summary.get("saturated"),
+                        **summary["groups"].get(by, {}).get(label, {}),
+                    }
+                    for summary in seeds
+                ]
                 for name, seeds in cells.items()
             }
             for metric, what, scale in CLASS_ROWS:
@@ -104,16 +120,41 @@ def _short_of_memory(summary: Summary) -> bool:
 
 
 def _row(cells: Mapping[str, Seeds], metric: str, label: str, scale: float) -> Row:
-    estimates = {name: estimated(seeds, metric) for name, seeds in cells.items()}
-    marked = frozenset(name for name, seeds in cells.items() if metric in unsure(seeds))
-    return Row(label, scale, estimates, marked)
+    base = next(iter(cells.values()))
+    return Row(
+        label,
+        scale,
+        estimates={name: estimated(seeds, metric) for name, seeds in cells.items()},
+        differences={name: difference(seeds, base, metric) for name, seeds in cells.items()},
+        unsure=frozenset(name for name, seeds in cells.items() if metric in unsure(seeds)),
+        saturated=frozenset(name for name, seeds in cells.items() if unsteady(seeds, metric)),
+    )
 
 
 def estimated(seeds: Seeds, metric: str) -> Estimate | None:
     """The mean over the seeds, if all of them have a value."""
     values = [summary.get(metric) for summary in seeds]
     there = [float(value) for value in values if value is not None]
-    return estimate(there) if len(there) == len(values) and there else None
+    if len(there) < len(values) or not there:
+        return None
+    return estimate(there, is_quantile(metric))
+
+
+def mean_of(seeds: Seeds, metric: str) -> float | None:
+    """The mean over the seeds alone, if all of them have a value."""
+    values = [summary.get(metric) for summary in seeds]
+    there = [float(value) for value in values if value is not None]
+    return math.fsum(there) / len(there) if len(there) == len(values) and there else None
+
+
+def is_better_low(metric: str) -> bool:
+    """Whether less of a metric is better."""
+    return _BETTER.get(metric) == "lower"
+
+
+def unsteady(seeds: Seeds, metric: str) -> bool:
+    """Whether some of the runs were saturated, and the metric only says how long they went on."""
+    return tells_the_length_of_the_run(metric) and any(s.get("saturated") for s in seeds)
 
 
 def unsure(seeds: Seeds) -> set[str]:

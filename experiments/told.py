@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
-from experiments.compare import cause, comparison, notes
+from experiments.compare import cause, comparison, notes, number
 from experiments.spec import Spec, Variant
 from experiments.spec_order import BY_LENGTH, order_kind
 from experiments.sweep_table import MOST_TABLES, once, sweep_table
@@ -76,7 +77,33 @@ def _notes(variant: Variant, every: Mapping[str, Seeds], wanted: int) -> list[st
         for name in spec.schedulers
         if len(every.get(name, ())) < wanted
     ]
+    if spec.warmup is not None:
+        missing += _warmups(cells)
     return [*missing, *(notes(cells, oracles(spec), spec.is_backlog()) if cells else ())]
+
+
+def _warmups(cells: Mapping[str, Seeds]) -> list[str]:
+    """What was left out of each scheduler's numbers as its warm-up."""
+    found = []
+    for name, seeds in cells.items():
+        cut = [summary for summary in seeds if summary["warmup_s"] is not None]
+        per = " per seed, on average" if len(seeds) > 1 else ""
+        if cut:
+            time, count = (
+                math.fsum(summary[key] for summary in cut) / len(cut)
+                for key in ("warmup_s", "warmup_requests")
+            )
+            found.append(
+                f"{name}: latencies, attainments and rates leave out a warm-up of {number(time)} s "
+                f"and {number(count)} requests{per} (MSER-5)"
+            )
+        if len(cut) < len(seeds):
+            where = f" in {len(seeds) - len(cut)} of {len(seeds)} seeds" if len(seeds) > 1 else ""
+            found.append(
+                f"{name}: MSER-5 finds no end of the warm-up{where}, and nothing was left out "
+                "there; run on for longer"
+            )
+    return found
 
 
 def oracles(spec: Spec) -> dict[str, str]:

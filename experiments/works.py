@@ -103,6 +103,7 @@ def _cells(variant: Variant, shared: dict[str, Any]) -> Iterator[Cell]:
             fast_forward=spec.fast_forward,
             slo=slo_of(spec.slo),
             provenance={**shared, **files_of(spec, name)},
+            warmup=spec.warmup is not None,
         )
 
 

@@ -10,15 +10,14 @@ iteration are ``ring[steps % block_size]``, one array read.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left, insort
 from heapq import heapify, heappop, heappush
-from typing import Any
+from typing import TYPE_CHECKING
 
 from sim.orders import Order
 from sim.request import Request
 
-Ranked = tuple[Any, int, int, Request]
-"""(key, arrival, index, request): no two are equal."""
+if TYPE_CHECKING:
+    from sim.ranks import Ranks
 
 
 class Batch:
@@ -38,7 +37,6 @@ class Batch:
         "order",
         "parked",
         "prefills",
-        "ranked",
         "ranks",
         "ring",
         "running",
@@ -56,8 +54,7 @@ class Batch:
         self.prefills: dict[Request, None] = {}
         self.parked: dict[Request, int] = {}
         self.order = order
-        self.ranks: Order | None = None  # a fixed order that wants those who run ranked by it
-        self.ranked: list[Ranked] = []  # the least urgent last
+        self.ranks: Ranks | None = None  # set by a scheduler that wants those who run ranked
         self.decodes = 0
         self.context = 0
         self.steps = 0
@@ -102,11 +99,7 @@ class Batch:
         self.running[request] = None
         self.prefills[request] = None
         if self.ranks is not None:
-            insort(self.ranked, self._rank(request))
-
-    def _rank(self, request: Request) -> Ranked:
-        assert self.ranks is not None
-        return (self.ranks.key(request, 0), request.arrival_ns, request.index, request)
+            self.ranks.add(request)
 
     def start_decoding(self, request: Request) -> None:
         """The prompt is computed and its token emitted; decode from the next iteration on."""
@@ -120,6 +113,8 @@ class Batch:
             self.ring[-lag % self.block_size] += 1
         if self.order is not None:
             self.order.started(request, self.steps)
+        if self.ranks is not None:
+            self.ranks.turned(request)
 
     def postpone(self, decode: Request) -> None:
         """The counter advanced without *decode*: it stands where it stood."""
@@ -130,6 +125,8 @@ class Batch:
         decode.lag -= 1
         if self.order is not None:
             self.order.postponed(decode)
+        if self.ranks is not None:
+            self.ranks.turned(decode)
 
     def refresh(self, request: Request) -> None:
         """Bring ``known`` of a decode up to date."""
@@ -167,7 +164,7 @@ class Batch:
         del self.running[request]
         heappush(self.free_slots, request.slot)
         if self.ranks is not None:
-            del self.ranked[bisect_left(self.ranked, self._rank(request))]
+            self.ranks.discard(request)
         if self.order is not None:
             self.order.left(request)
         if request in self.prefills:

@@ -129,9 +129,10 @@ class Replica:
         self.progress_at = PROGRESS_EVERY if progress else NEVER
         self.record = Recorder()
         self.outputs: list[int] = []
-        self.queue: Queue = queue_for(self.order, self._draw if source.endless else None)
         self.patience = Patience(self.order)
         self.patient = not self._anybody_gives_up(source)
+        draw = self._draw if source.endless else None
+        self.queue: Queue = queue_for(self.order, draw, self.patient)
         self.cuts: set[int] = set()  # whose client cancels after some of the tokens
         self.completed = 0
         self.refused = 0  # in a row

@@ -58,7 +58,8 @@ class HeadOfLine:
         self._queue: deque[int] = deque()
         self._known: dict[int, int] = {}
         self._recomputes: dict[int, int] = {}
-        self._heap: list[tuple[int, int]] = []
+        self._by_known: list[tuple[int, int]] = []
+        self._by_blocks: list[tuple[int, int]] = []  # where reservations are made
         self._prompts = run.requests.prompt_tokens
         self._entries = run.requests.prompt_tokens + run.requests.limits - 1
 
@@ -68,7 +69,9 @@ class HeadOfLine:
         self._known[request] = known
         if front and self.whole_prompts:
             self._recomputes[request] = known
-        heappush(self._heap, (known, request))
+        heappush(self._by_known, (known, request))
+        if not self.paged:
+            heappush(self._by_blocks, (self._asks(request, known), request))
         if front:
             self._queue.appendleft(request)
         else:
@@ -127,13 +130,17 @@ class HeadOfLine:
         """The fewest blocks that somebody behind the head, within the budget, asks for."""
         if left <= 0 or len(self._queue) < 2:
             return UNLIMITED
-        if self.paged and not self._oversize():
-            known = self._least_known()
+        if not self._oversize():
+            known, _ = self._least(self._by_known)
             if self.whole_prompts and known > left:
                 return UNLIMITED
-            if self.next_chunk:
-                known = min(known, left, self.chunk)
-            return -(-known // self.size)
+            if self.paged:
+                if self.next_chunk:
+                    known = min(known, left, self.chunk)
+                return -(-known // self.size)
+            blocks, request = self._least(self._by_blocks)
+            if self._within(self._known[request], left, nobody):
+                return blocks  # else it is another who fits the budget
         head = self._queue[0]
         return min(
             (
@@ -157,13 +164,14 @@ class HeadOfLine:
             tokens = min(known, self.chunk)
         return -(-tokens // self.size)
 
-    def _least_known(self) -> int:
-        """The least ``known`` behind the head."""
-        head, heap = self._queue[0], self._heap
+    def _least(self, heap: list[tuple[int, int]]) -> tuple[int, int]:
+        """The first of *heap* behind the head."""
+        head, by_known = self._queue[0], heap is self._by_known
         aside = []
         while True:
-            known, request = heap[0]
-            if self._known.get(request) != known:
+            need, request = heap[0]
+            known = self._known.get(request)
+            if known is None or (by_known and known != need):
                 heappop(heap)  # it has left, or is back with more
             elif request == head:
                 aside.append(heappop(heap))
@@ -171,7 +179,7 @@ class HeadOfLine:
                 break
         for entry in aside:
             heappush(heap, entry)
-        return known
+        return need, request
 
 
 def _column(values: NDArray[Any]) -> array[int]:

@@ -15,6 +15,7 @@ from sim.decision import Decision, Limit
 from sim.engine import NEVER, InvariantError, Progress
 from sim.leap import leap
 from sim.log import PACK_CHUNK, PACK_GAP, PACK_PAUSE, PACK_PHASE, PACK_SEGMENT
+from sim.orders import Order
 from sim.settings import Chunked, Mixed, PrefillFirst, Server
 from sim.slots import SlotReplica
 from sim.source import Source
@@ -67,6 +68,8 @@ class IterationReplica(SlotReplica):
         now = 0
         plain, patient, displaces = self.plain, self.patient, scheduler.displaces
         moody = displaces and (self.order.demotes or not self.order.steady)
+        settled = self.order.steady and type(self.order).promoted is Order.promoted
+        ranks = batch.ranks if settled else None  # else those who wait may become more urgent
         swapped = scheduler.swapped.waiting
         while True:
             if self.next_arrival <= now or self.patience.next_ns <= now:
@@ -80,6 +83,7 @@ class IterationReplica(SlotReplica):
                 continue
             need = ring[batch.steps % block_size]
             sure = True  # at the next boundary the same decision would be taken
+            calm = NEVER  # iterations until whoever runs may have become the less urgent
             decision = None
             if (
                 prefills
@@ -128,7 +132,7 @@ class IterationReplica(SlotReplica):
                 if not plain and (prefills or (free_slots and (waiting or swapped))):
                     sure = False
                 if moody and waiting:
-                    sure = False  # whoever runs may have become the less urgent
+                    calm = 1 if ranks is None else ranks.calm()
                 limit, room = int(decision.limit), decision.room
             else:
                 pool.free -= need
@@ -140,7 +144,7 @@ class IterationReplica(SlotReplica):
             count = 1
             if fast and sure:
                 # the decisions of iterations until one ends or blocks may lack are known
-                count = ends[0] - batch.steps
+                count = min(ends[0] - batch.steps, calm)
                 if grows and decodes * (1 + (count - 1) // block_size) > pool.free - spare:
                     count = self.until_shortage(count)
             gap = 0

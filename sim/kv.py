@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Hashable
 
 from sim.request import Request
 from sim.settings import UNLIMITED, Server
@@ -51,6 +52,12 @@ class Paged:
     def cached(self, request: Request) -> int:
         """Tokens of *request* that need not be computed, were it admitted now."""
         return 0
+
+    def kin(self, request: Request) -> Hashable:
+        """The same for requests that will always find as much cached as each other; None: there
+        is nobody like *request*.
+        """
+        return ""
 
     def fits(self, request: Request, needed: int) -> bool:
         """Whether a request without blocks could be admitted, its *needed* entries having room."""

@@ -134,6 +134,13 @@ class PrefixCached(Paged):
         # what missed then is still missing: it can adopt no more than it found then
         return -(-request.known // self.block_size) - missed[0] + self.kept <= self.free
 
+    def kin(self, request: Request) -> Hashable:
+        if request.hash_ids is not None or request.preemptions:
+            return None  # who ran before may find blocks of its own
+        sharable = self.sharable(request)
+        found = min(sharable, (request.known - 1) // self.block_size)
+        return (request.prefix_group, found) if found else ""
+
     def cached(self, request: Request) -> int:
         return len(self._found(request)) * self.block_size
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from sim.orders import Fcfs, Order
 from sim.request import Request
+from sim.shortest import Shortest
 
 FRONT = 64  # how many of the first are kept sorted at most
 
@@ -103,36 +104,6 @@ class Endless(FcfsQueue):
         while len(self.waiting) <= place:
             self.waiting.append(self._draw())
         return self.waiting[place]
-
-
-class Shortest:
-    """Of those who wait, who has the fewest tokens to compute: O(log n) a move.
-
-    ``longer`` of them have more than *most*.
-    """
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self.longer = 0
-        self._waiting: dict[Request, int] = {}
-        self._heap: list[tuple[int, int, Request]] = []
-
-    def add(self, request: Request) -> None:
-        """*request* waits."""
-        self._waiting[request] = request.known
-        self.longer += request.known > self.most
-        heappush(self._heap, (request.known, request.index, request))
-
-    def discard(self, request: Request) -> None:
-        """*request* waits no longer; its entry goes when it comes to the top."""
-        self.longer -= self._waiting.pop(request, 0) > self.most
-
-    def first(self) -> Request | None:
-        """Who has the fewest; None: nobody waits."""
-        heap = self._heap
-        while heap and self._waiting.get(heap[0][2]) != heap[0][0]:
-            heappop(heap)
-        return heap[0][2] if heap else None
 
 
 Entry = tuple[Any, int, int, Request]  # key, arrival, index: no two are equal
@@ -308,10 +279,31 @@ class LanesQueue:
 _ARRIVAL = Fcfs()
 
 
-def queue_for(order: Order, draw: Callable[[], Request] | None) -> Queue:
-    """The queue that *order* sorts; *draw* makes the next request of an endless backlog."""
+class _Line(Fcfs):
+    """What `FcfsQueue` does, as keys: the preempted in front, the latest first."""
+
+    def __init__(self) -> None:
+        self._backs = 0
+        self._back: dict[int, int] = {}
+
+    def joins(self, request: Request, waiting: set[Any], now_ns: int) -> None:
+        if request.preemptions:
+            self._backs += 1
+            self._back[request.index] = self._backs
+
+    def key(self, request: Request, now_ns: int) -> int:
+        return -self._back.get(request.index, 0)
+
+
+def queue_for(order: Order, draw: Callable[[], Request] | None, patient: bool = True) -> Queue:
+    """The queue that *order* sorts; *draw* makes the next request of an endless backlog.
+
+    Unless they are *patient*, many may leave from the middle.
+    """
     if type(order) is Fcfs:
-        return FcfsQueue() if draw is None else Endless(draw)
+        if draw is not None:
+            return Endless(draw)
+        return FcfsQueue() if patient else KeyedQueue(_Line())
     if draw is not None:
         raise ValueError(f"an endless backlog has no order {order.kind!r}: it needs order fcfs")
     return LanesQueue(order) if order.lanes else KeyedQueue(order)

@@ -55,7 +55,7 @@ class SlotReplica(Replica):
             self.scheduler.plain = False
         self.plain = self.scheduler.plain
         if not self.plain:
-            self.scheduler.watch_shortest()
+            self.scheduler.anybody.watch()
         self.refuses = self.scheduler.refuses
         self.turn = ADMISSION if self.patient else self.by_client_last
         self.counts = self.order.counts

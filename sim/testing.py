@@ -23,6 +23,7 @@ from sim.audit import audit
 from sim.engine import InvariantError, Run
 from sim.orders import Fcfs, Order
 from sim.outcomes import NONE
+from sim.ranks import foretells
 from sim.request import Request, SealedLengthError
 from sim.settings import Chunked, Mixed, Policy, PrefillFirst, Server, Swap
 from sim.simulate import simulate
@@ -53,7 +54,8 @@ def check_order(order: Order, *, requests: int = 24, seeds: Iterable[int] = rang
 
     *order* is an object, a prototype as `sim.Server` takes it. For each of *seeds* a workload of
     so many *requests* is served under every kind of memory, the schedulers taking turns. The laws:
-    keys can be compared, and asking for one changes nothing; a steady key stays what it is;
+    keys can be compared, and asking for one changes nothing; a steady key stays what it is, and
+    one whose course was said keeps to it;
     nobody reads the true length of an answer; the same input makes the same run, also after
     other runs and whatever the order of a set; skipping ahead changes nothing; everybody ends;
     requests, tokens, slots, KV blocks and the token budget are accounted for; and a move of the
@@ -320,6 +322,8 @@ class _Watch:
         self.keys: list[tuple[int, Request, Any]] = []
         self.joining: Request | None = None
         self.joined: dict[Request, Any] = {}  # the keys of those who wait, where they must stay
+        self.foretells = foretells(order)
+        self.running: dict[Request, tuple[int, Any, int, int | None] | None] = {}  # the course said
         self.first: dict[Request, Any] = {}
         self.now_ns = 0
         self.moves = self.asked = self.ranked = self.most_lanes = 0
@@ -355,8 +359,26 @@ class _Watched(Order):
                         f"a key changes with time ({answer!r} is {later!r} an hour later): say "
                         "steady = False"
                     )
+        if request in watch.running and watch.foretells:
+            self._follow(request, answer)
         watch.joining = None
         return answer
+
+    def _follow(self, request: Request, answer: Any) -> None:
+        """Whether the key of a running *request* goes on as its course said."""
+        watch, made = self.watch, request.generated
+        said = watch.running[request]
+        if said is not None:
+            before, key, each, until = said
+            if until is None or made < until:
+                expected = key + each * (made - before) if each else key
+                if answer != expected:
+                    watch.faults.append(
+                        f"the key of a running request is {answer!r}, though course said that it "
+                        f"would be {expected!r} after {made} tokens"
+                    )
+                return
+        watch.running[request] = (made, answer, *super().course(request))
 
     def promoted(self, now_ns: int) -> Iterator[Request]:
         self.watch.now_ns = max(self.watch.now_ns, now_ns)
@@ -373,11 +395,13 @@ class _Watched(Order):
         watch.moves += 1
         watch.most_lanes = max(watch.most_lanes, len(waiting) + 1)
         watch.joining = request
+        watch.running.pop(request, None)
         super().joins(request, waiting, now_ns)
 
     def admitted(self, request: Request, waiting: set[Any]) -> None:
         watch = self.watch
         watch.moves += 1
+        watch.running[request] = None
         if request in watch.joined:
             before, now = watch.joined.pop(request), super().key(request, watch.now_ns)
             if before != now:

@@ -36,7 +36,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "all biases": {"attention_bias": True, "output_bias": True},
     "scaled rope": {
         "rope_scaling": RopeScaling(
-            factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0, original_context=16
+            factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0, original_context=48
         )
     },
     "wide heads": {"head_dim": 14, "heads": 4},

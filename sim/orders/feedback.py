@@ -51,19 +51,23 @@ class Mlfq(Order):
             while level < last and self.quantum(level) < request.prompt_tokens:
                 level += 1
         made = request.generated
-        while level < last:
-            if entered is None:
-                drops = max(self.quantum(level) - request.prompt_tokens + 1, 1)
-            else:
-                drops = entered + self.quantum(level)
-            if made < drops:
-                break
+        while level < last and made >= (drops := self._drops(request, level, entered)):
             level, entered = level + 1, drops
         joined = self._joined.get(request.index)
         if joined is not None and self.starve_ns is not None and now_ns >= joined + self.starve_ns:
             level, entered = 0, made or None  # its prompt is yet to count if it has not run
         self._at[request.index] = (level, entered)
         return level
+
+    def _drops(self, request: Request, level: int, entered: int | None) -> int:
+        """The tokens generated when *request* leaves *level*."""
+        if entered is None:
+            return max(self.quantum(level) - request.prompt_tokens + 1, 1)
+        return entered + self.quantum(level)
+
+    def course(self, request: Request) -> tuple[int, int | None]:
+        level, entered = self._at[request.index]
+        return 0, self._drops(request, level, entered) if level < self.levels - 1 else None
 
     def joins(self, request: Request, waiting: set[Any], now_ns: int) -> None:
         self._joined[request.index] = now_ns

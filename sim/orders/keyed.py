@@ -72,6 +72,12 @@ class Srpt(_ByLength):
             return request.limit - request.generated
         return max(predicted - request.generated, 1)
 
+    def course(self, request: Request) -> tuple[int, int | None]:
+        predicted = request.predicted_output_tokens
+        if predicted is None:
+            return -NS, None
+        return (-NS, predicted) if request.generated < predicted else (0, None)
+
 
 class LongestFirst(Order):
     """Longest predicted answer first: what not to do, for comparison."""

@@ -45,6 +45,16 @@ class Order:
         """
         raise NotImplementedError
 
+    def course(self, request: Request) -> tuple[int, int | None]:
+        """How the key of *request*, asked just before, goes on while it decodes: what each token
+        adds to it, and how many tokens are generated when that ends (None: never).
+
+        For ``steady`` orders, and asked only where the class itself says it: one derived from it
+        may have other keys. Where nothing is said the keys of all who run are asked whenever it
+        matters who is least urgent.
+        """
+        raise NotImplementedError
+
     def promoted(self, now_ns: int) -> Iterable[Request]:
         """Waiting requests whose keys have changed by *now_ns*, though the order is ``steady``."""
         return ()
@@ -98,7 +108,7 @@ class Order:
     # -- what it keeps back --------------------------------------------------------------------
 
     def withheld(self, request: Request) -> tuple[int, int]:
-        """(slots, tokens) that an admission of *request* must leave for others."""
+        """(slots, tokens) that an admission of *request*, or another of its lane, must leave."""
         return 0, 0
 
     def keeps(self) -> tuple[int, int]:

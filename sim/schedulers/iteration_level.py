@@ -12,8 +12,10 @@ from sim.batch import Batch
 from sim.decision import Decision, Limit
 from sim.kv import Paged
 from sim.orders import Fcfs, Order
-from sim.queue import LanesQueue, Queue, Shortest
+from sim.queue import LanesQueue, Queue
+from sim.ranks import ranks_for
 from sim.request import Reason, Request, State
+from sim.schedulers.anybody import Anybody
 from sim.schedulers.swapped import SwappedOut
 from sim.schedulers.victims import Victims
 from sim.settings import UNLIMITED, Server
@@ -49,9 +51,10 @@ class IterationLevel(ABC):
         self.spare = 1 if server.append_check == "spare_block" and pool.grows else 0
         self.victims = Victims(server, batch, pool, order)
         self.swapped = SwappedOut(server, batch, pool)
+        self.anybody = Anybody(self)
         self.displaces = server.displace
-        if server.displace and order.fixed:
-            batch.ranks = order
+        if server.displace:
+            batch.ranks = ranks_for(order, batch)
         self.retained: dict[Request, None] = {}  # displaced with their blocks, latest last
         self.dropped = False  # whether retained blocks were, since the engine looked last
         self.since_prefill = UNLIMITED  # iterations since one had a prefill
@@ -66,10 +69,6 @@ class IterationLevel(ABC):
             and not (server.decode_reserve or server.watermark or server.prefix_caching)
             and not (server.displace or server.preemption == "swap")
         )
-
-    def watch_shortest(self) -> None:
-        """Let the queue keep track of who needs least, for `stopped_by`; before anybody waits."""
-        self.queue.shortest = Shortest(self.prefill_budget)
 
     def decide(self, now_ns: int) -> Decision:
         """The changes at this boundary."""
@@ -269,10 +268,8 @@ class IterationLevel(ABC):
 
     def fits(self, decision: Decision, request: Request, budget: int, free_slots: int) -> bool:
         """Whether *request* would be admitted now; nothing is taken."""
-        if self.order.reserves:
-            slots, tokens = self.order.withheld(request)
-            if free_slots <= slots or self._allowed(request, budget) <= 0:
-                return False
+        if not self.may_take(request, free_slots, budget):
+            return False
         if request.resumes:
             return bool(self._resumption(decision, request, budget)[0])
         if self.needs_whole and not self.retained and not self.pool.may_fit(request):
@@ -293,10 +290,16 @@ class IterationLevel(ABC):
         alone = not somebody and request.known > budget - tokens
         return budget if alone else budget - tokens
 
+    def may_take(self, request: Request, free_slots: int, budget: int) -> bool:
+        """Whether what is kept for others leaves a slot and tokens to *request*."""
+        if not self.order.reserves:
+            return True
+        slots, _ = self.order.withheld(request)
+        return free_slots > slots and self._allowed(request, budget) > 0
+
     def _barred(self, request: Request, free_slots: int, budget: int) -> bool:
         """Whether its class must leave what there is to others; its lane is passed over then."""
-        slots, _ = self.order.withheld(request)
-        if free_slots > slots and self._allowed(request, budget) > 0:
+        if self.may_take(request, free_slots, budget):
             return False
         assert isinstance(self.queue, LanesQueue)
         self.queue.bar(request)
@@ -341,7 +344,7 @@ class IterationLevel(ABC):
             ):
                 return Limit.TOKENS
             return Limit.KV
-        if budget > 0 and self._somebody_fits(decision, budget, free_slots):
+        if budget > 0 and self.anybody.fits(decision, budget, free_slots):
             return Limit.HEAD_OF_LINE
         if self.order.reserves and free_slots <= self.order.withheld(head)[0]:
             return Limit.SLOTS
@@ -373,27 +376,6 @@ class IterationLevel(ABC):
             kept = self.order.withheld(head)[0] if self.order.reserves else 0
             decision.limit = Limit.TOKENS if free_slots > kept else Limit.SLOTS
         decision.room = self.pool.room
-
-    def _somebody_fits(self, decision: Decision, budget: int, free_slots: int) -> bool:
-        pool, queue = self.pool, self.queue
-        if not self.retained and pool.grows:
-            if pool.free - pool.kept <= 0:
-                return False
-            if self._shortest_decides(decision):
-                assert queue.shortest is not None
-                first = queue.shortest.first()
-                return first is not None and self.fits(decision, first, budget, free_slots)
-        return any(self.fits(decision, r, budget, free_slots) for r in queue.waiting)
-
-    def _shortest_decides(self, decision: Decision) -> bool:
-        """Whether nobody who waits fits unless the one with the fewest tokens does."""
-        if self.pool.caching or self.order.reserves or self.server.preemption == "retain":
-            return False
-        shortest = self.queue.shortest
-        if shortest is None or self.queue.endless or self.most_partial is not None:
-            return False
-        # a recompute larger than the whole budget has a rule of its own
-        return not self.whole_prompts or bool(decision.chunks) or not shortest.longer
 
     # -- requests that kept their KV entries ---------------------------------------------------
 
@@ -450,6 +432,12 @@ class IterationLevel(ABC):
             self.drop(other)
         return pool.free >= lacks + pool.kept
 
+    def might_fit(self, decision: Decision, request: Request, budget: int) -> bool:
+        """Whether *request* would fit if all that is retained were dropped."""
+        tokens, _, needed = self.asks(decision, request, self._allowed(request, budget))
+        free = self.pool.free + sum(r.blocks for r in self.retained)
+        return bool(tokens) and free >= self.pool.demand(request, needed) + self.pool.kept
+
     def _droppable(self, request: Request, needed: int) -> bool:
         free = self.pool.free + sum(r.blocks for r in self._behind(request))
         return free >= self.pool.demand(request, needed) + self.pool.kept
@@ -473,11 +461,7 @@ class IterationLevel(ABC):
         slots, free = len(batch.free_slots), pool.free
         keeps = self.server.preemption == "retain"
         out: list[Request] = []
-        if slots < 1 and batch.running:
-            first = queue.at(0)
-            if first is None or not self.order.key(first, now_ns) < self.victims.least(now_ns):
-                return out
-        least = self.victims.by_urgency(now_ns)  # the least urgent is last
+        running = self.victims.least_urgent(now_ns)
         place = 0
         while (request := queue.at(place)) is not None:
             needs = 0
@@ -486,9 +470,9 @@ class IterationLevel(ABC):
             key = self.order.key(request, now_ns)
             taken: list[Request] = []
             slots_, free_ = slots, free
-            while (slots_ < 1 or free_ < needs) and len(least) > len(taken):
-                rank, *_, victim = least[-1 - len(taken)]
-                if not key < rank:
+            while slots_ < 1 or free_ < needs:
+                rank, *_, victim = next(running, (key, None))
+                if victim is None or not key < rank:
                     break
                 taken.append(victim)
                 slots_ += 1
@@ -496,7 +480,6 @@ class IterationLevel(ABC):
                     free_ = free + pool.gain({r: self.victims.blocks(r) for r in taken})
             if slots_ < 1 or free_ < needs:
                 break
-            del least[len(least) - len(taken) :]
             out += taken
             slots, free = slots_ - 1, free_ - needs
             place += 1

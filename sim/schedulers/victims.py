@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sim.batch import Batch, Ranked
+from sim.batch import Batch
 from sim.kv import Paged
 from sim.orders import Order
+from sim.ranks import Ranked
 from sim.request import Request
 from sim.settings import Server
 
@@ -40,20 +41,15 @@ class Victims:
         self.batch.refresh(request)
         return (self.order.key(request, now_ns), request.arrival_ns, request.index)
 
-    def by_urgency(self, now_ns: int) -> list[Ranked]:
-        """All who run, the least urgent last."""
+    def least_urgent(self, now_ns: int) -> Iterator[Ranked]:
+        """All who run, the least urgent first."""
         if self.batch.ranks is not None:
-            return self.batch.ranked.copy()
-        return sorted((*self.rank(r, now_ns), r) for r in self.batch.running)
-
-    def least(self, now_ns: int) -> Any:
-        """The key of the least urgent who runs."""
-        batch = self.batch
-        if batch.ranks is not None:
-            return batch.ranked[-1][0]
-        for request in batch.running:
-            batch.refresh(request)
-        return max(self.order.key(request, now_ns) for request in batch.running)
+            yield from self.batch.ranks.least_urgent()
+        elif self.batch.running:
+            ranked = [(*self.rank(r, now_ns), r) for r in self.batch.running]
+            yield max(ranked)  # often nobody asks for more
+            ranked.sort(reverse=True)
+            yield from ranked[1:]
 
     def generated(self, request: Request) -> int:
         """Its output tokens."""

@@ -146,6 +146,17 @@ def test_places_closer_than_the_spacing_share_a_point_and_the_ends_are_points() 
     assert SPACING == 1.1
 
 
+def test_small_places_are_points_and_the_later_ones_lie_apart() -> None:
+    rows = [1, 2, 3, 8, 9, 11, 12, 13, 20, 31, 32, 33, 39, 40, 41, 50]
+    for points, kept in (
+        ("small", (1, 2, 3, 8, 9, 11, 12, 13, 20, 31, 32, 40, 50)),
+        ("sparse", (1, 2, 3, 8, 12, 20, 31, 50)),
+    ):
+        curve = fit(decode_only([0.01] * len(rows), rows), Form(name="table", decode=points))
+        assert isinstance(curve, Table) and curve.decode is not None
+        assert curve.decode.x == kept
+
+
 def test_given_points_beyond_the_data_are_dropped_and_its_ends_added() -> None:
     curve = fit(decode_only([0.01, 0.02, 0.03]), Form(name="hinge", decode=(1, 2, 99)))
     assert isinstance(curve, Table) and curve.decode is not None

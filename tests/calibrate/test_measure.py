@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from harness_support import FakeRunner, curve_time
 
@@ -119,6 +120,47 @@ def test_drift_is_divided_out(tmp_path: Path) -> None:
     assert (points["host_s"] / points["point"].map(truth)).std() > 4 * ratio.std()
     assert ratio.median() == pytest.approx(points["drift"].median() * drift(0), rel=0.1)
     assert data.anchors["decode"] / curve_time()(DECODE) == pytest.approx(ratio.median(), rel=0.02)
+
+
+def errors(raw: pd.DataFrame, drift: pd.Series) -> float:
+    """The standard deviation of what is left of samples, against the truth."""
+    points = raw["region"] != ANCHOR
+    truth = raw["point"].map({p.text(): curve_time()(p) for p in plan(60).points})
+    ratio = (raw["host_s"] / drift / truth)[points]
+    return float(ratio.std() / ratio.mean())
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_noise_is_not_taken_for_drift(tmp_path: Path, seed: int) -> None:
+    """Anchors that say nothing about the next step would only add their noise to it."""
+    noisy = FakeRunner(curve_time(), noise=0.1, seed=seed)
+    raw = measured(tmp_path, noisy, plan(60, passes=1)).frame()
+    assert errors(raw, raw["drift"]) > 1.05 * errors(raw, pd.Series(1.0, index=raw.index))
+    assert errors(raw, cleaned(raw).raw["drift"]) < 1.04 * 0.1
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_quick_drift_is_seen_in_all_that_was_measured_around(tmp_path: Path, seed: int) -> None:
+    """A speed that swings by a sixth every few seconds, which the last anchors are late to see."""
+
+    def drift(moment: float) -> float:
+        return 1.2 + 0.2 * math.sin(moment)
+
+    swinging = FakeRunner(curve_time(), noise=0.01, drift=drift, seed=seed)
+    raw = measured(tmp_path, swinging, plan(60)).frame()
+    data = cleaned(raw)
+    assert "steps around" in data.smoothing
+    assert errors(raw, data.raw["drift"]) < 0.015 < 0.04 < errors(raw, raw["drift"])
+
+
+def test_drift_is_not_smoothed_across_a_pause(tmp_path: Path) -> None:
+    """Half of the rounds run before a pause, half after it on a machine a third slower."""
+    measured(tmp_path, FakeRunner(curve_time()), plan(60), rounds=2)
+    slower = FakeRunner(curve_time(), drift=lambda moment: 4 / 3, moment=1e4)
+    data = cleaned(measured(tmp_path, slower, plan(60, rounds=4)).frame())
+    truth = data.samples["configuration"].map({p.text(): curve_time()(p) for p in plan(60).points})
+    ratio = data.samples["seconds"] / truth
+    assert ratio.std() / ratio.mean() < 1e-6
 
 
 def test_the_drift_is_the_trailing_median_of_the_anchors() -> None:

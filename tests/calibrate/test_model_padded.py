@@ -7,20 +7,32 @@ torch = pytest.importorskip("torch", reason="needs torch: pip install 'itersim[c
 from small_model import SMALL  # noqa: E402
 
 from calibrate.model import Llama, greedy  # noqa: E402
+from calibrate.padded_graphs import PaddedGraphs  # noqa: E402
 from calibrate.rows import Row  # noqa: E402
 
 
+def remembered(step):
+    """Stands in for a capture: runs the step again, on whatever lies where it lay before."""
+    step()
+    return step
+
+
+@pytest.mark.parametrize("graphs", [False, True])
 @pytest.mark.parametrize("lengths", [[5], [3, 9, 1, 9], [7, 7]])
-def test_a_padded_row_has_the_logits_of_the_flat_path(lengths):
+def test_a_padded_row_has_the_logits_of_the_flat_path(lengths, graphs):
+    """Also in a cache of more rows, of what another batch left, and through graphs."""
     torch.manual_seed(len(lengths))
     model = Llama(SMALL, seed=2)
     prompts = [torch.randint(61, (n,)).tolist() for n in lengths]
-    dense = model.dense_cache(len(prompts), 9 + 6)
+    dense = model.dense_cache(len(prompts) + 1, 9 + 26)
+    runner = PaddedGraphs(model, dense, remembered) if graphs else model
+    dense.data.fill_(1e3)
     flat = model.cache(blocks=5 * len(prompts), block_size=4)
     tokens, pasts = prompts, [0] * len(prompts)
-    for step in range(6):
-        padded = model.prepare_padded(tokens, lengths, step, dense)
-        one = model.forward_padded(padded, dense)
+    for step in range(9):
+        padded = runner.prepare_padded(tokens, lengths, step, dense)
+        assert (type(padded).__name__ == "Bucket") == (graphs and step > 0)
+        one = runner.forward_padded(padded, dense)
         rows = [
             Row(new, past, range(5 * i, 5 * i + 5))
             for i, (new, past) in enumerate(zip(tokens, pasts, strict=True))
@@ -37,7 +49,8 @@ def test_every_decode_computes_all_rows_over_the_padded_length():
     first = model.prepare_padded([[1], [1] * 8, [2, 3]], [1, 8, 2], 0, dense)
     assert len(first.ids) == 3 * 8
     third = model.prepare_padded([[4], [5], [6]], [1, 8, 2], 3, dense)
-    assert (len(third.ids), third.column) == (3, 10)
+    assert (len(third.ids), third.end) == (3, 11)
+    assert third.slots.tolist() == [10, 12 + 10, 24 + 10]
     assert third.mask.shape == (3, 1, 1, 11)
     assert third.positions.tolist() == [3, 10, 4]
 

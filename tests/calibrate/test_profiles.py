@@ -203,6 +203,19 @@ def test_a_table_over_two_axes_is_loaded(tmp_path: Path) -> None:
     assert curve.decode == Grid(x=(1, 8), y=(0, 100), step_s=((0.01, 0.02), (0.02, 0.03)))
 
 
+def test_padded_batches_and_graphs_have_their_own_curves(tmp_path: Path) -> None:
+    padded = {"curve": {"kind": "constant", "step_s": 1.0}, "range": {"decodes": [1, 4]}}
+    mine = load_profile(write(tmp_path, padded=padded, graph_sizes=[4, 8]))
+    assert mine.step_time(padded=True).decode_ns(3, 0) == 1_000_000_000
+    assert mine.step_time().decode_ns(3, 0) == mine.curve.decode_ns(4, 0)
+    assert mine.step_time().decode_ns(9, 0) == mine.curve.decode_ns(9, 0)
+    plain = load_profile(write(tmp_path))
+    assert plain.step_time(padded=True) is plain.step_time() is plain.curve
+    strict = load_profile(write(tmp_path, padded=padded), extrapolate=False)
+    with pytest.raises(StepTimeError):
+        strict.step_time(padded=True).decode_ns(5, 0)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -239,6 +252,12 @@ def test_a_table_over_two_axes_is_loaded(tmp_path: Path) -> None:
             {"curve": {"kind": "table", "decode": {"x": [1], "y": [0, 1], "step_s": [[1]]}}},
             "curve.decode.step_s: every row needs 2 values",
         ),
+        ({"padded": {"curve": {"kind": "constant", "step_s": 1}}}, "padded: range: missing"),
+        ({"padded": {"curve": {"kind": "const"}, "range": {}}}, r"padded\.curve\.kind: 'const'"),
+        ({"graph_sizes": [2, 2]}, "graph_sizes: must be whole numbers >= 1 that increase"),
+        ({"graph_sizes": [1.5]}, "graph_sizes: must be whole numbers >= 1 that increase"),
+        ({"graph_sizes": []}, "graph_sizes: must be whole numbers >= 1 that increase"),
+        ({"measured": 3}, "measured: measured must be a mapping"),
     ],
 )
 def test_a_fault_is_named_by_file_key_and_remedy(

@@ -10,7 +10,14 @@ from calibrate.attention import PerRequest  # noqa: E402
 from calibrate.decoding import PaddedGather  # noqa: E402
 from calibrate.device import DeviceError  # noqa: E402
 from calibrate.model import Llama  # noqa: E402
-from calibrate.ready import captured, choose, disagreement, make_ready  # noqa: E402
+from calibrate.ready import (  # noqa: E402
+    captured,
+    choose,
+    disagreement,
+    make_padded_ready,
+    make_ready,
+    padded_captured,
+)
 
 MODEL = Llama(SMALL)
 
@@ -67,25 +74,55 @@ class Forgetful(PaddedGather):
         return super().decode((lengths - 1).clamp(min=1), layout, longest, cache)
 
 
-def test_graphs_that_answer_wrongly_are_not_used():
-    def remembered(step):
-        step()
-        return step
+class Muddled(PaddedGather):
+    """Reads the blocks of a row backwards."""
 
-    def frozen(step):
-        step()
-        return lambda: None
+    def layout(self, held, width, filler):
+        return super().layout([table[::-1] for table in held], width, filler)
 
-    def failing(step):
-        raise RuntimeError("operation not permitted when stream is capturing\nmore")
 
-    for kernel, capture, told in (
-        (PaddedGather(), remembered, None),
-        (Forgetful(), remembered, "differs from the reference"),
-        (PaddedGather(), frozen, "differs from the reference"),
-        (PaddedGather(), failing, "RuntimeError: operation not permitted when stream is capturing"),
-    ):
-        notes = []
-        graphs = captured(MODEL, MODEL.cache(24, 4), kernel, (1, 4), 20, capture, notes)
-        assert (graphs is not None) == (told is None)
-        assert told is None or told in notes[0]
+def remembered(step):
+    """Stands in for a capture: runs the step again, on whatever lies where it lay before."""
+    step()
+    return step
+
+
+def frozen(step):
+    """A capture whose replay does nothing."""
+    step()
+    return lambda: None
+
+
+def failing(step):
+    raise RuntimeError("operation not permitted when stream is capturing\nmore")
+
+
+CAPTURES = [
+    (remembered, None),
+    (frozen, "differs from the reference"),
+    (failing, "RuntimeError: operation not permitted when stream is capturing"),
+]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "capture", "told"),
+    [
+        *((PaddedGather, capture, told) for capture, told in CAPTURES),
+        (Forgetful, remembered, "differs from the reference"),
+        (Muddled, remembered, "differs from the reference"),
+    ],
+)
+def test_graphs_that_answer_wrongly_are_not_used(kernel, capture, told):
+    notes = []
+    graphs = captured(MODEL, MODEL.cache(24, 4), kernel(), (1, 4), 20, capture, notes)
+    assert (graphs is not None) == (told is None)
+    assert not notes if told is None else told in notes[0]
+
+
+@pytest.mark.parametrize(("capture", "told"), CAPTURES)
+def test_padded_graphs_that_answer_wrongly_are_not_used(capture, told):
+    notes = []
+    graphs = padded_captured(MODEL, MODEL.dense_cache(3, 40), capture, notes)
+    assert (graphs is not None) == (told is None)
+    assert not notes if told is None else told in notes[0]
+    assert make_padded_ready(MODEL, MODEL.dense_cache(3, 40), notes) is MODEL

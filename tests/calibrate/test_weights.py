@@ -94,7 +94,7 @@ def test_files_that_do_not_fit_are_refused_by_weight(tmp_path):
 
 
 def test_random_weights_have_the_stated_spread(monkeypatch):
-    monkeypatch.setattr(weights, "CHUNK", 1000)
+    monkeypatch.setitem(weights.CHUNK, "cpu", 1000)
     wide = replace(SMALL, hidden=200, vocab=500, attention_bias=True)
     content = dict(named(Llama(wide, seed=2).weights, wide))
     narrow = (2 * wide.layers) ** -0.5
@@ -117,5 +117,5 @@ def test_random_weights_have_the_stated_spread(monkeypatch):
 
 def test_random_weights_do_not_depend_on_how_they_are_cut(monkeypatch):
     whole = alone(Llama(SMALL, seed=2), [1, 2, 3])
-    monkeypatch.setattr(weights, "CHUNK", 50)
+    monkeypatch.setitem(weights.CHUNK, "cpu", 50)
     assert torch.equal(alone(Llama(SMALL, seed=2), [1, 2, 3]), whole)

@@ -69,7 +69,7 @@ def machine(monkeypatch):
     monkeypatch.setitem(sys.modules, "calibrate.machine", fake)
     monkeypatch.setattr("experiments.calibration.WARM_UP_S", 0.0)
     monkeypatch.setattr("calibrate.campaign.RESERVE_S", 0.0)
-    monkeypatch.setattr("calibrate.campaign.MOST", 80)
+    monkeypatch.setattr("calibrate.campaign.MOST", 48)
     monkeypatch.setattr("calibrate.campaign.MORE_ROUNDS", 2)
     return made
 
@@ -201,3 +201,25 @@ def test_a_padded_static_runs_under_the_profile_s_padded_curve(itersim, tmp_path
         "flat": 6.0,
         "mixed": 6.0,
     }
+
+
+GRAPHS = """\
+step_time: {profile: two.yaml, graph_batches: {sizes: [8], beyond: error}}
+"""
+
+
+def test_the_graphs_of_a_spec_come_before_those_of_its_profile(itersim, tmp_path):
+    """Six steps: a prefill of one token, and decodes padded to the next size, 1 s a row."""
+    rows = "curve: {kind: affine, base_s: 1.0, per_decode_s: 1.0}"
+    made = PADDED.replace("curve: {kind: constant, step_s: 1.0}", rows, 1)
+    (tmp_path / "two.yaml").write_text(made + "graph_sizes: [4]\n")
+    lasted = {}
+    for name, spec in (
+        ("profile", SPEC),
+        ("spec", SPEC.replace("step_time: {profile: two.yaml}\n", GRAPHS)),
+    ):
+        (tmp_path / "spec.yaml").write_text(spec)
+        assert itersim("run", "spec.yaml", "--out", name)[0] == 0
+        summary = json.loads((tmp_path / f"{name}/cells/mixed/seed-1/summary.json").read_text())
+        lasted[name] = summary["e2e_mean_s"]
+    assert lasted == {"profile": 1.0 + 5 * 5.0, "spec": 1.0 + 5 * 9.0}

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
+from experiments.cells import COLUMNS
 from experiments.csvs import ITERATIONS, MOVES, REQUESTS
 from experiments.faults import SpecError
 from experiments.load import spec_of
 from experiments.output import OutputError
 from experiments.run import run
-from sim.metrics import NAMES
 
 
 def experiment(**changes: Any) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def test_every_cell_has_its_files_with_the_promised_columns(tmp_path: Path) -> N
             assert headers["iterations.csv"] == list(ITERATIONS)
             assert (place / "membership.png").read_bytes().startswith(b"\x89PNG")
     summary = table(tmp_path / "out" / "summary.csv")
-    assert list(summary[0]) == ["scheduler", "seed", *NAMES]
+    assert list(summary[0]) == ["scheduler", "seed", *COLUMNS]
     assert len(summary) == 8
 
 

@@ -184,7 +184,7 @@ def test_every_fault_of_a_sweep_is_told_with_its_remedy() -> None:
         "list": {"a": {"name": "x"}, "A": {SLOTS: 1}, "b": 3},
     }
     begin = "begin the path with workload, step_time, server, schedulers, clients, horizon_s, slo, "
-    begin += "fast_forward"
+    begin += "fast_forward, warmup"
     assert faults(sweep) == [
         "sweep.lst: unknown key; did you mean 'list'? known: grid, zip, list",
         f"sweep.grid.seeds: cannot be swept: seeds repeat every point; {begin}",

@@ -237,6 +237,19 @@ class Unfixed(Order):
         return request.preemptions
 
 
+class Astray(Order):
+    """Loses urgency as it is served, and says that it does not."""
+
+    displaces = True
+    demotes = True
+
+    def key(self, request: Request, now_ns: int) -> Any:
+        return request.generated // 4
+
+    def course(self, request: Request) -> tuple[int, int | None]:
+        return 0, None
+
+
 class Miser(Order):
     """Keeps all slots from everybody, though it says that it keeps none."""
 
@@ -279,6 +292,7 @@ BROKEN: dict[str, tuple[Callable[[], Order], str]] = {
     "a see-saw": (SeeSaw, "never ends"),
     "demotion, untold": (LeastServed, "stepping one by one .* demotes = True"),
     "fixed, untruly": (Unfixed, "a key changes .* fixed = True"),
+    "a course, untruly": (Astray, "a running request is .* though course said"),
     "nobody may enter": (Miser, "brings the server to a halt"),
     "an exception": (Thrower, "raises KeyError"),
     "no copy": (Locked, "cannot be copied"),
