@@ -147,7 +147,7 @@ def test_the_number_of_layers_comes_from_the_names_or_must_be_said(tmp_path: Pat
 def test_what_is_wrong_with_tables_is_told(tmp_path: Path) -> None:
     with pytest.raises(ReadError, match="no such folder"):
         llmservingsim.read(tmp_path / "none")
-    with pytest.raises(ReadError, match="no attention.csv; found: none"):
+    with pytest.raises(ReadError, match=r"no attention\.csv; found: none"):
         llmservingsim.read(tmp_path)
     folder = write(tmp_path)
     dense = pd.read_csv(folder / "dense.csv")
