@@ -78,7 +78,7 @@ def test_a_device_that_follows_the_form_is_recovered_mixed_steps_too(tmp_path: P
     table = llmservingsim.composed(kernels, LAYERS)
     curve = kernel_curves.curve_of(kernels, LAYERS)
     off = np.abs(predict(curve, table) / table["seconds"] - 1)
-    assert off.max() < 0.012
+    assert off.mean() < 0.005 and off.max() < 0.02
     assert curve.mixed_per_decode_token_s == pytest.approx(LAYERS * 1e-9, rel=0.03)
     assert curve.per_chunk_past_s == pytest.approx(LAYERS * 2e-11, rel=0.03)
     errors = kernel_curves.region_errors(kernels, LAYERS)
