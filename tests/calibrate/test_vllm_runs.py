@@ -9,7 +9,7 @@ import pytest
 
 from calibrate.vllm_runs import H100_RUNS, judge_h100, judge_rtx, parts_summed, synchronous
 
-DATA = os.environ.get("ITERSIM_DATA")
+DATA = os.environ.get("ITERSIM_DATA") or None
 pytestmark = pytest.mark.skipif(DATA is None, reason="needs ITERSIM_DATA, others' measurements")
 
 
