@@ -20,7 +20,8 @@ def data() -> Path:
 
 
 def test_vllm_019_on_kernel_tables(data: Path) -> None:
-    """Bars: TTFT 4 %, TPOT 1 %, E2E 2 % of the real means; the gap between kernels was set knowing this run."""
+    """Bars: TTFT 4 %, TPOT 1 %, E2E 2 % of the real means. The gap between kernels was set knowing
+    this run."""
     found = judge_rtx(data)
     assert found.requests == 240
     assert abs(found.error("ttft_s")) <= 0.04
