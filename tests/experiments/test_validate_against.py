@@ -123,7 +123,8 @@ def test_a_step_log_becomes_a_profile_that_a_spec_can_use(here: Path) -> None:
     assert said.exit_code == 0, said.output
     assert "held-out |error|" in said.stdout and "decode" in said.stdout
     profile = load_profile(here / "mine.yaml")
-    assert profile.made_by.startswith("itersim ")
+    words = "itersim calibrate import steplog log.csv --name mine --device d"
+    assert profile.made_by == words
     assert profile.curve.decode_ns(8, 8000) == pytest.approx(11e6 + 640e3, rel=0.01)
     words = ("--set", "step_time={profile: mine.yaml}", "--against", "run.csv", "--out", "o")
     assert itersim("validate", "spec.yaml", *words).exit_code == 0
