@@ -17,7 +17,7 @@ from sim.engine import DECODE, NEVER, PREEMPTED, PREFILL, WAITING, InvariantErro
 from sim.iteration_level import NOTHING, SLOTS, IterationReplica
 from sim.leap import leap_asynchronously
 from sim.log import PACK_CHUNK, PACK_DECIDED, PACK_GAP, PACK_PAUSE, PACK_PHASE, PACK_SEGMENT
-from sim.planned import Planned
+from sim.planned import NO_MOVES, NOBODY, Planned
 from sim.request import Reason, Request
 from sim.slots import LENGTH, PROMPT_DONE
 
@@ -63,9 +63,14 @@ class AsyncReplica(IterationReplica):
             gap = max(0, planned.host - before)
             if now + gap + planned.step > self.horizon:
                 return
-            self.record.moves += planned.moves
-            planned.moves = bytearray()
-            if self.fast_forward and planned.bare:
+            if planned.moves:
+                self.record.moves += planned.moves
+                planned.moves = NO_MOVES
+            if (
+                self.fast_forward
+                and planned.version == self.changes
+                and not (planned.chunks or planned.paused or planned.ends or planned.stranded)
+            ):
                 passed = self.leap(planned, now, before)
                 if passed is not None:
                     duration, before = passed
@@ -96,23 +101,25 @@ class AsyncReplica(IterationReplica):
         waiting = self.queue.waiting
         if not batch.running and not waiting and not self.queue.endless:
             return None
-        kept, self.record.moves = self.record.moves, bytearray()
         need = batch.crossing()
         decision = None
-        self.moved_from = {}
+        if self.moved_from:
+            self.moved_from = {}
         limit, room = NOTHING if batch.free_slots else SLOTS, 0
+        moves: bytes | bytearray = NO_MOVES
         if (
             batch.prefills
             or need + scheduler.spare > pool.free
             or (batch.free_slots and (waiting or self.queue.endless))
         ):
+            kept, self.record.moves = self.record.moves, bytearray()
             decision = scheduler.decide(now)
             self.change(decision, now)
             self.changes += bool(decision.chunks or decision.preempted)
             limit, room = int(decision.limit), decision.room
+            moves, self.record.moves = self.record.moves, kept
         else:
             pool.free -= need
-        moves, self.record.moves = self.record.moves, kept
         planned = Planned(now, limit, room)
         self._compose(planned, decision)
         if not planned.decodes and not planned.chunks:
@@ -127,8 +134,13 @@ class AsyncReplica(IterationReplica):
     def _compose(self, planned: Planned, decision: Decision | None) -> None:
         batch = self.batch
         planned.decodes, planned.context = batch.decodes, batch.context
-        joined = 0
-        if decision is not None:
+        joined = tokens = 0
+        if decision is None:
+            rows = planned.decodes
+            if not rows:
+                return
+            planned.step = self.curve.decode_ns(rows, planned.context)
+        else:
             joined = len(decision.admitted)
             if decision.all_paused:
                 planned.decodes = planned.context = 0
@@ -137,24 +149,24 @@ class AsyncReplica(IterationReplica):
                 planned.decodes -= 1
                 planned.context -= batch.past(request)
             planned.paused = decision.paused
+            chunks, past, squared = {}, 0, 0
             for request, new in decision.chunks:
                 begin, again = request.computed, request.highest
                 fresh = new if again <= begin else max(begin + new - again, 0)
-                planned.chunks[request] = (begin, new, fresh)
-        tokens = past = squared = 0
-        for begin, new, _ in planned.chunks.values():
-            tokens += new
-            past += new * begin
-            squared += new * new
-        rows = planned.decodes + len(planned.chunks)
-        if not rows:
-            return
-        if planned.chunks:
-            planned.step = self.curve.step_ns(
-                planned.decodes, planned.context, len(planned.chunks), tokens, past, squared
-            )
-        else:
-            planned.step = self.curve.decode_ns(planned.decodes, planned.context)
+                chunks[request] = (begin, new, fresh)
+                tokens += new
+                past += new * begin
+                squared += new * new
+            rows = planned.decodes + len(chunks)
+            if not rows:
+                return
+            if chunks:
+                planned.chunks = chunks
+                planned.step = self.curve.step_ns(
+                    planned.decodes, planned.context, len(chunks), tokens, past, squared
+                )
+            else:
+                planned.step = self.curve.decode_ns(planned.decodes, planned.context)
         if self.host is not None:
             planned.host = self.host.ns(rows, planned.decodes + tokens, joined)
         planned.admitted = self.admitted
@@ -169,10 +181,12 @@ class AsyncReplica(IterationReplica):
             self.scheduler.since_prefill = 0
         else:
             self.scheduler.since_prefill += 1
-        for request, (begin, new, _) in planned.chunks.items():
-            request.computed = begin + new
-            if request.computed == request.known:
-                planned.done.append(request)
+        if planned.chunks:
+            planned.done = done = []
+            for request, (begin, new, _) in planned.chunks.items():
+                request.computed = begin + new
+                if request.computed == request.known:
+                    done.append(request)
         if planned.decodes:
             batch.steps += 1
             batch.context += planned.decodes
@@ -200,11 +214,11 @@ class AsyncReplica(IterationReplica):
             left = self.outputs[request.index] - made
             if left == 0 and self._told(request):
                 batch.park_prefill(request)
-                planned.ends.append(request)
+                planned.end(request)
                 continue
             batch.start_decoding(request)
             if left == 0:
-                planned.ends.append(request)
+                planned.end(request)
                 self.ending.add(request)
             else:
                 self.calendar.add(batch.steps + left, request)
@@ -217,7 +231,7 @@ class AsyncReplica(IterationReplica):
 
     def _ends(self, planned: Planned, request: Request) -> None:
         """*planned* makes the last token of *request*, a decode."""
-        planned.ends.append(request)
+        planned.end(request)
         self.changes += 1
         if self._told(request):
             self.batch.park(request)
@@ -235,13 +249,14 @@ class AsyncReplica(IterationReplica):
             or batch.parked
             or self.ending
             or (free_slots and (waiting or self.queue.endless))
-            or planned.version != self.changes
         ):
             return None
         limit = NOTHING if free_slots else SLOTS
         if planned.limit != limit:
             return None
-        if planned.host > before and self._host_of(planned.decodes) <= planned.step:
+        decodes, context = planned.decodes, planned.context
+        host = 0 if self.host is None else self.host.ns(decodes, decodes, 0)
+        if planned.host > before and host <= planned.step:
             return None  # it waits for the host, those behind it will not
         count = self.calendar.values[0] - batch.steps
         if pool.grows:
@@ -252,7 +267,6 @@ class AsyncReplica(IterationReplica):
         if self.reactive or free_slots or not self.patient or self.counts:
             until = self.next_arrival - now
         until = min(until, self.patience.next_ns - now)
-        decodes, context = planned.decodes, planned.context
         count, duration, last, gap = leap_asynchronously(
             self.curve,
             decodes,
@@ -262,7 +276,7 @@ class AsyncReplica(IterationReplica):
             self.horizon - now,
             planned.host,
             before,
-            self._host_of(decodes),
+            host,
         )
         self._keep_ring(planned)
         self._extend(planned, now, now + duration, count, gap)
@@ -277,7 +291,7 @@ class AsyncReplica(IterationReplica):
         upcoming.decided = now + duration - last[1]
         upcoming.decodes, upcoming.context = decodes, batch.context - decodes
         upcoming.step = self.curve.decode_ns(decodes, upcoming.context)
-        upcoming.host = self._host_of(decodes)
+        upcoming.host = host
         upcoming.admitted = self.admitted
         upcoming.blocks = pool.total - pool.free
         upcoming.others = len(batch.running) - decodes
@@ -288,9 +302,6 @@ class AsyncReplica(IterationReplica):
             self._ends(upcoming, request)
         self.pending = upcoming
         return duration, last[0]
-
-    def _host_of(self, decodes: int) -> int:
-        return 0 if self.host is None else self.host.ns(decodes, decodes, 0)
 
     # -- what has been made --------------------------------------------------------------------
 
@@ -307,9 +318,11 @@ class AsyncReplica(IterationReplica):
         for request, (begin, new, fresh) in planned.chunks.items():
             useful = fresh if request.slot > 0 else 0  # it may have been given up meanwhile
             self.record.chunks += PACK_CHUNK(iteration, begin, request.index, new, useful)
-        ends = set(planned.ends)
-        made = [r for r in planned.done if r not in ends] + planned.ends
-        for request in sorted(made, key=self.turn):
+        ends = planned.ends or NOBODY
+        if not ends and not planned.done:
+            return
+        made = [*(r for r in planned.done if r not in ends), *ends]
+        for request in sorted(made, key=self.turn) if len(made) > 1 else made:
             if request.slot < 0 and request not in self.doomed:
                 continue  # given up meanwhile
             self.answered.add(request.index)
@@ -356,7 +369,7 @@ class AsyncReplica(IterationReplica):
         elif request in batch.prefills:
             row = False
         elif request in batch.parked:
-            row = request in planned.ends
+            row = request in (planned.ends or NOBODY)
         else:
             row = planned.everybody and request not in planned.paused and bool(planned.decodes)
         if row:
@@ -380,8 +393,9 @@ class AsyncReplica(IterationReplica):
             size = self.batch.block_size
             self.record.growths += PACK_PHASE(planned.steps % size) + self.rings[planned.version]
         self._segment(planned, self.start, self.last_end, self.first, self.count, growth, self.gap)
-        for version in [v for v in self.rings if v < planned.version]:
-            del self.rings[version]
+        if len(self.rings) > 1:
+            for version in [v for v in self.rings if v < planned.version]:
+                del self.rings[version]
         self.count = 0
 
     def _keep_ring(self, planned: Planned) -> None:
