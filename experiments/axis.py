@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from experiments.kv_size import RATE, SIZE, bytes_of
+from experiments.sweep_names import labels_of, word
 
 Points = Mapping[str, Mapping[str, Any]]
 """The points of a sweep: name -> path -> value."""
@@ -67,6 +69,28 @@ def axis_of(points: Points, path: str | None = None) -> Axis | None:
         return None
     values = tuple(number_in(entry[chosen]) or 0.0 for entry in points.values())
     return Axis(chosen, values, *_unit(chosen, max(values)))
+
+
+def lines_along(points: Points, axis: Axis) -> dict[str, list[int]]:
+    """Which points lie on one line along *axis*: those that differ by it alone. Each line by what
+    else is varied on it; one without a name where nothing is.
+    """
+    x = [_text(entry.get(axis.path)) for entry in points.values()]
+    others = []
+    for path in dict.fromkeys(path for entry in points.values() for path in entry):
+        values = [_text(entry.get(path)) for entry in points.values()]
+        if path != axis.path and len(set(zip(x, values, strict=True))) > len(set(x)):
+            others.append(path)  # not what goes along with the axis
+    labels = labels_of(others)
+    found: dict[str, list[int]] = {}
+    for place, entry in enumerate(points.values()):
+        parts = (f"{labels[path]} {word(entry[path])}" for path in others if path in entry)
+        found.setdefault(", ".join(parts), []).append(place)
+    return found
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
 
 
 def _unit(path: str, largest: float) -> tuple[str, float]:

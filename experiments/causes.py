@@ -23,7 +23,7 @@ def question(spec: Spec) -> Rule | None:
     """The rule that fits what differs between the schedulers, if there is one."""
     if len(spec.schedulers) < 2 or any(s.kind == "static" for s in spec.schedulers.values()):
         return None
-    axis = axis_of(spec.sweep["list"]) if spec.sweep is not None else None
+    axis = axis_of(spec.swept())
     if axis is not None:
         times = {s.scheduling for s in spec.schedulers.values()}
         if axis.path.endswith("host.constant_s") and len(times) > 1:

@@ -165,6 +165,6 @@ def _range(values: list[float]) -> str:
 
 
 def _axis(spec: Spec) -> Axis:
-    axis = axis_of(spec.sweep["list"]) if spec.sweep is not None else None
+    axis = axis_of(spec.swept())
     assert axis is not None  # `question` has looked
     return axis

@@ -85,12 +85,13 @@ def _metrics(
 def draw_lines(axes: Axes, panel: Panel, axis: Axis, figure: LinesFigure) -> Axes:
     """A line per scheduler against a swept number, with 95 % intervals over the seeds."""
     x = np.array(axis.values) * axis.scale
-    order = np.argsort(x)
     for place, series in enumerate(panel.series):
+        mine = x if series.at is None else x[list(series.at)]
+        order = np.argsort(mine)
         mean, half = np.array(series.mean)[order], np.array(series.half_width)[order]
         colour = LINE_COLOURS[place % len(LINE_COLOURS)]
         axes.errorbar(
-            x[order],
+            mine[order],
             mean,
             yerr=half if half.any() else None,
             label=series.scheduler,
@@ -103,7 +104,8 @@ def draw_lines(axes: Axes, panel: Panel, axis: Axis, figure: LinesFigure) -> Axe
         )
     if figure.log_x:
         axes.set_xscale("log")
-        axes.set_xticks(x, [f"{value:g}" for value in x])
+        ticks = sorted(set(x.tolist()))
+        axes.set_xticks(ticks, [f"{value:g}" for value in ticks])
         axes.minorticks_off()
     elif (x == np.round(x)).all():
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))

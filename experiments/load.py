@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Any
 
 from experiments.document import REFUSED, Document, document_from
-from experiments.faults import Fault, SpecError
+from experiments.faults import Fault, SpecError, dotted
 from experiments.overrides import apply_override, put
 from experiments.reading import Reading
-from experiments.spec import Spec, Variant, file_paths
+from experiments.spec import Shared, Spec, Variant
+from experiments.spec_files import file_paths
+from experiments.sweep import Point, points_of
 from experiments.whole import missing_files
 from experiments.yaml_source import read_document
 
@@ -48,42 +51,80 @@ def _checked(
     notes = missing_files(reading.document, reading.raw)
     found = list(reading.faults)
     if spec is not None and spec.sweep is not None:
-        points = []
-        for key in spec.sweep["list"]:
-            variant, more, missing = _point(document, key, folder)
-            found += more
+        variants = []
+        more: dict[tuple[int | None, str], list[Fault]] = {}
+        for point in points_of(spec.sweep):
+            variant, faults, missing = _point(document, point, folder)
             notes += missing
             if variant is not None:
-                points.append(variant)
-        spec = spec.with_points(tuple(points))
+                variants.append(variant)
+            for fault in faults:  # one mistake is one mistake, at however many points
+                more.setdefault((fault.line, fault.message), []).append(fault)
+        found += [_at_points(alike) for alike in more.values()]
+        spec = spec.with_points(tuple(variants), _shared(variants, reading.raw))
+    notes = list(dict.fromkeys(notes))
     if found or spec is None or (notes and files_needed):
         raise SpecError([*found, *(notes if files_needed else ())])
     return spec, notes
 
 
 def _point(
-    document: Document, key: str, folder: FilePath
+    document: Document, point: Point, folder: FilePath
 ) -> tuple[Variant | None, list[Fault], list[Fault]]:
     """One point of the sweep: the experiment that its values make, its faults and notes."""
-    root = document.root.copy()
-    root.value.pop("figures", None)
-    values = root.value.pop("sweep").value["list"].value[key].value
+    left_out = ("figures", "sweep")
+    parts = {key: node for key, node in document.root.value.items() if key not in left_out}
+    for key in {path.split(".")[0] for path in point.values} & parts.keys():
+        parts[key] = parts[key].copy()  # the others are not changed
+    root = replace(document.root, value=parts)
     changed = Document(document.file, root)
     found = []
-    for path, node in values.items():
+    values = {path: document.find(("sweep", *place))[0] for path, place in point.places.items()}
+    for path in sorted(values, key=lambda path: path.count(".")):  # wholes before their parts
+        node = values[path].copy()
         problem = put(root, path.split("."), node, document.file)
         if problem is not None:
-            found.append(Fault(document.file, node.line, f"sweep.list.{key}.{path}", problem))
+            where = dotted(("sweep", *point.places[path]))
+            found.append(Fault(document.file, node.line, where, problem))
     _make_paths_absolute(changed, folder)
     reading = Reading(changed, changed.data(), folder)
     spec = reading.spec()
-    found += [
-        Fault(fault.file, fault.line, f"sweep.list.{key}.{fault.path}", fault.message)
-        for fault in reading.faults
+    notes = missing_files(reading.document, reading.raw)
+    found += [_in_the_sweep(fault, point) for fault in reading.faults]
+    variant = None if found or spec is None else Variant(point.name, point.values, spec)
+    return variant, found, [_in_the_sweep(note, point) for note in notes]
+
+
+def _in_the_sweep(fault: Fault, point: Point) -> Fault:
+    """The fault as one of the value that is swept, or else of this point."""
+    whole = max(
+        (path for path in point.values if f"{fault.path}.".startswith(f"{path}.")),
+        key=len,
+        default=None,
+    )
+    if whole is None:
+        return replace(fault, path=f"sweep.{point.name}.{fault.path}")
+    rest = fault.path.removeprefix(whole)
+    return replace(fault, path=dotted(("sweep", *point.places[whole])) + rest)
+
+
+def _at_points(alike: list[Fault]) -> Fault:
+    """One fault for the same one at several points."""
+    paths = list(dict.fromkeys(fault.path for fault in alike))
+    others = len(paths) - 1
+    more = f" (and at {others} more point{'s' if others > 1 else ''})" if others else ""
+    return replace(alike[0], message=alike[0].message + more)
+
+
+def _shared(variants: Iterable[Variant], raw: Mapping[str, Any]) -> list[Shared]:
+    """What a sweep varies of the server that all schedulers share, and who takes it from there."""
+    paths = {path for variant in variants for path in variant.swept}
+    keys = {path.split(".")[1] for path in paths if path.startswith("server.")}
+    server, said = raw.get("server", {}), raw["schedulers"]
+    return [
+        Shared(key, server.get(key), tuple(name for name in said if key not in said[name]))
+        for key in sorted(keys)
     ]
-    swept = {path: node.plain() for path, node in values.items()}
-    variant = None if found or spec is None else Variant(key, swept, spec)
-    return variant, found, missing_files(reading.document, reading.raw)
 
 
 def _make_paths_absolute(document: Document, folder: FilePath) -> None:

@@ -4,11 +4,11 @@ unlike `experiments.charts`, which draws it."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from experiments.axis import Axis, axis_of
+from experiments.axis import Axis, axis_of, lines_along
 from experiments.painter import Painter
 from experiments.sketches import lanes_of, passes_of, waits_of
 from experiments.spec import Spec, Variant
@@ -27,6 +27,7 @@ from sim.catalogue import METRICS
 Points = Mapping[str | None, Mapping[str, Seeds]]
 """The summaries of an experiment: point of the sweep -> scheduler -> one per seed."""
 
+MOST_LINES, MOST_BARS = 14, 60  # in a picture that nobody asked for
 _LABELS = {name: (label, scale) for name, label, scale in ROWS}
 _LABELS["running_mean"] = ("requests in a slot, mean", 1.0)
 _UNITS = {metric.name: metric.unit for metric in METRICS}
@@ -40,6 +41,8 @@ class Series:
     scheduler: str
     mean: tuple[float, ...]
     half_width: tuple[float, ...]
+    at: tuple[int, ...] | None = None
+    """Which points these are; None: all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,8 @@ class Pictures:
                 panels = panels_of(points, figure.y)
                 if panels:
                     axis = self._axis(points, figure)
+                    if isinstance(axis, Axis):
+                        panels = [apart(panel, self._lines(points, axis)) for panel in panels]
                     painter.draw(paint, figure, (panels, axis), folder / f"{figure.file}.png")
                 continue
             for key in points:
@@ -102,13 +107,34 @@ class Pictures:
 
     def _axis(self, points: Points, figure: Figure) -> Axis | list[str]:
         """What a picture of metrics goes along: numbers, or the names of points."""
-        names = [key for key in points if key is not None]
-        swept = {variant.key: variant.swept for variant in self.spec.variants() if variant.key}
         if isinstance(figure, LinesFigure):
-            axis = axis_of({name: swept[name] for name in names}, figure.x)
+            axis = axis_of(self._swept(points), figure.x)
             if axis is not None:
                 return axis
-        return names
+        return list(self._swept(points))
+
+    def _lines(self, points: Points, axis: Axis) -> dict[str, list[int]]:
+        return lines_along(self._swept(points), axis)
+
+    def _swept(self, points: Points) -> dict[str, dict[str, Any]]:
+        """What is varied at these points."""
+        swept = self.spec.swept()
+        return {key: swept[key] for key in points if key is not None}
+
+
+def apart(panel: Panel, lines: Mapping[str, Sequence[int]]) -> Panel:
+    """The panel with a series per scheduler and line; those of a scheduler that are alike once."""
+    if len(lines) == 1:
+        return panel
+    found: list[Series] = []
+    for one in panel.series:
+        mine = []
+        for name, at in lines.items():
+            mean, half = (tuple(values[i] for i in at) for values in (one.mean, one.half_width))
+            mine.append(Series(f"{one.scheduler}, {name}", mean, half, tuple(at)))
+        alike = len({(line.mean, line.half_width) for line in mine}) == 1
+        found += [replace(mine[0], scheduler=one.scheduler)] if alike else mine
+    return Panel(panel.label, tuple(found))
 
 
 def paint(figure: Figure, what: Any, path: Path) -> None:
@@ -120,14 +146,18 @@ def paint(figure: Figure, what: Any, path: Path) -> None:
 
 def chosen_figures(spec: Spec) -> tuple[Figure, ...]:
     """The figures that the spec asks for; by default what a sweep does to throughput and to the
-    time to the first token (in an endless backlog: per token)."""
+    time to the first token (in an endless backlog: per token), if one picture can hold it."""
     if spec.figures is not None:
         return spec.figures
     if spec.sweep is None:
         return ()
-    y = default_metrics(spec)
-    lines = LinesFigure(name="sweep", y=y)
-    return (lines if axis_of(spec.sweep["list"]) else BarsFigure(name="sweep", y=y),)
+    y, points, schedulers = default_metrics(spec), spec.swept(), len(spec.schedulers)
+    axis = axis_of(points)
+    if axis is not None and len(lines_along(points, axis)) * schedulers <= MOST_LINES:
+        return (LinesFigure(name="sweep", y=y),)
+    if axis is None and len(points) * schedulers <= MOST_BARS:
+        return (BarsFigure(name="sweep", y=y),)
+    return ()
 
 
 def default_metrics(spec: Spec) -> tuple[str, ...]:

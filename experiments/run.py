@@ -27,13 +27,14 @@ from experiments.parts import (
     workload_of,
 )
 from experiments.pictures import Pictures
-from experiments.spec import Spec, Variant, content_hash, resolve
+from experiments.spec import Spec, Variant
 from experiments.spec_order import OwnOrder
 from experiments.spec_step_time import Profile
 from experiments.strips import Strip, paint
 from experiments.sweep_table import MOST_TABLES, once, sweep_table
 from experiments.table_rows import Summary
 from experiments.told import told
+from experiments.written import content_hash, resolve
 from experiments.yaml_write import dump_yaml
 from sim import InvariantError, Source, StepTimeError, Trace, TraceSource, UnservableError
 from sim.metrics import NAMES

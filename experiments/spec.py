@@ -6,17 +6,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, PrivateAttr
 
-from experiments.faults import Path
 from experiments.fields import (
     Boolean,
     InputCheck,
@@ -29,11 +24,9 @@ from experiments.fields import (
     faults,
 )
 from experiments.models import Model, Part
-from experiments.scalars import Exact
 from experiments.spec_arrivals import BacklogArrivals
 from experiments.spec_clients import Clients
 from experiments.spec_figures import Figure, FigureList
-from experiments.spec_order import FcfsOrder
 from experiments.spec_server import SCHEDULERS, AnyScheduler, Server
 from experiments.spec_step_time import AnyStepTime
 from experiments.spec_workload import DeclaredWorkload, SampledWorkload, TraceWorkload, Workload
@@ -122,6 +115,7 @@ class Spec(Head):
     step_time: AnyStepTime | None = None
     schedulers: dict[str, AnyScheduler] = Field(min_length=1)
     _points: tuple[Variant, ...] = PrivateAttr(default=())
+    _shared: tuple[Shared, ...] = PrivateAttr(default=())
 
     def step_time_of(self, scheduler: str) -> AnyStepTime:
         """The curve that this scheduler runs under."""
@@ -164,9 +158,18 @@ class Spec(Head):
         """What is simulated: the points of its sweep, or this spec itself."""
         yield from self._points or (Variant(None, {}, self),)
 
-    def with_points(self, points: tuple[Variant, ...]) -> Spec:
-        """This spec with what its sweep makes of it."""
-        self._points = points
+    def swept(self) -> dict[str, dict[str, Any]]:
+        """The points of its sweep: name -> path -> value."""
+        return {variant.key: variant.swept for variant in self._points if variant.key is not None}
+
+    @property
+    def shared(self) -> tuple[Shared, ...]:
+        """What its sweep varies of the server that schedulers share."""
+        return self._shared
+
+    def with_points(self, points: tuple[Variant, ...], shared: Sequence[Shared] = ()) -> Spec:
+        """This spec with what its sweep makes of it, and what that varies of the server."""
+        self._points, self._shared = points, tuple(shared)
         return self
 
 
@@ -180,117 +183,14 @@ class Variant:
     spec: Spec
 
 
-def resolve(spec: Spec, folder: str | os.PathLike[str] | None = None) -> dict[str, Any]:
-    """The spec as plain data for `dump_yaml`, every default written out; loads to the same spec.
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """A key of `server` that a sweep varies: what the file says of it (None: nothing), and the
+    schedulers that say nothing of their own."""
 
-    With *folder*, paths are relative to it, as those of a spec file in it are.
-    """
-
-    def relative(path: str) -> str:
-        if folder is None:
-            return path
-        try:
-            return os.path.relpath(path, folder).replace(os.sep, "/")
-        except ValueError:  # another drive: no relative path leads there
-            return path
-
-    return _written(spec, relative, hashed=False)
-
-
-def content_hash(spec: Spec) -> str:
-    """SHA-256 of what the experiment says: equal for equal specs, however they were written.
-
-    Of files only the names count here, not where they lie; their contents have hashes of their own.
-    """
-    data = _written(spec, os.path.basename, hashed=True)
-    text = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode("ascii")).hexdigest()
-
-
-def _written(spec: Spec, path: Callable[[str], str], hashed: bool) -> dict[str, Any]:
-    data: dict[str, Any] = {}
-    order = ("name", "description", "workload", "step_time", "schedulers", *Head.model_fields)
-    for key in dict.fromkeys(order):
-        if hashed and key == "figures":
-            continue  # no number depends on them
-        value = getattr(spec, key)
-        if value is not None or key == "horizon_s":
-            data[key] = _plain(value, hashed)
-    for request in data["workload"].get("requests", ()):
-        for key in [key for key, value in request.items() if value is None]:
-            del request[key]  # a table's absent columns would only hide the present ones
-    if hashed:
-        for _, said in orders_of(data):
-            said.pop("import_from", None)
-    for _, parent, key in file_paths(data):
-        if parent[key] is not None:
-            parent[key] = path(parent[key])
-    return data
-
-
-def _plain(value: Any, hashed: bool) -> Any:
-    if isinstance(value, FcfsOrder):
-        return value.kind
-    if isinstance(value, Model):
-        fields = type(value).model_fields
-        names = sorted(fields, key=lambda name: (name != "kind", name in value.later))
-        left_out = value.later if hashed else ()
-        entries = {name: getattr(value, name) for name in names} | (value.model_extra or {})
-        return {
-            name: _plain(entry, hashed)
-            for name, entry in entries.items()
-            if name not in left_out or entry != fields[name].get_default(call_default_factory=True)
-        }
-    if isinstance(value, dict):
-        return {key: _plain(entry, hashed) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(entry, hashed) for entry in value]
-    if isinstance(value, Decimal):
-        return int(value) if value == value.to_integral_value() else Exact(format(value, "f"))
-    return value
-
-
-def is_file(profile: str) -> bool:
-    """Whether a profile is named by its path rather than by its name."""
-    return profile.endswith((".yaml", ".yml")) or "/" in profile or os.sep in profile
-
-
-def file_paths(data: Any) -> Iterator[tuple[Path, dict[str, Any], str]]:
-    """Every place of plain spec data that names a file: (path in the spec, mapping, its key)."""
-    if not isinstance(data, dict):
-        return
-    workload = data.get("workload")
-    if isinstance(workload, dict):
-        for key, part in workload.items():
-            if isinstance(part, dict) and (key == "trace" or part.get("kind") == "trace"):
-                yield ("workload", key, "path"), part, "path"
-    for path, order in orders_of(data):
-        if isinstance(order.get("import_from"), str):
-            yield (*path, "import_from"), order, "import_from"
-    for path, curve in curves_of(data):
-        profile = curve.get("profile")
-        if isinstance(profile, str) and is_file(profile):
-            yield (*path, "profile"), curve, "profile"
-
-
-def curves_of(data: dict[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Every step time of plain spec data that is a mapping, with its path."""
-    if isinstance(data.get("step_time"), dict):
-        yield ("step_time",), data["step_time"]
-    schedulers = data.get("schedulers")
-    for name, entry in schedulers.items() if isinstance(schedulers, dict) else ():
-        if isinstance(entry, dict) and isinstance(entry.get("step_time"), dict):
-            yield ("schedulers", name, "step_time"), entry["step_time"]
-
-
-def orders_of(data: dict[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Every order of plain spec data that is a mapping, with its path."""
-    schedulers = data.get("schedulers")
-    named = schedulers.items() if isinstance(schedulers, dict) else ()
-    places = [(("server",), data.get("server")), *((("schedulers", n), e) for n, e in named)]
-    for path, entry in places:
-        if isinstance(entry, dict) and isinstance(entry.get("order"), dict):
-            yield (*path, "order"), entry["order"]
+    key: str
+    value: Any
+    schedulers: tuple[str, ...]
 
 
 def json_schema() -> dict[str, Any]:

@@ -21,6 +21,7 @@ from experiments.fields import (
     moved,
 )
 from experiments.models import Kinds, Model, kind_of
+from experiments.sweep import sweep_of
 from sim.catalogue import METRICS
 
 DRAWN = tuple(metric.name for metric in METRICS if metric.name != "unsure_quantiles")
@@ -155,16 +156,15 @@ class FigureList(InputCheck):
 def figures_without_an_axis(raw: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
     """Lines need a sweep of numbers, and `x` one of its paths."""
     figures, sweep = raw.get("figures"), raw.get("sweep")
-    points = sweep.get("list") if isinstance(sweep, Mapping) else None
-    there = isinstance(points, Mapping) and all(isinstance(e, Mapping) for e in points.values())
+    points = {point.name: point.values for point in sweep_of(sweep)}
     for place, figure in enumerate(figures if isinstance(figures, list) else ()):
         if not isinstance(figure, Mapping) or figure.get("kind") != "lines":
             continue
         here: Path = ("figures", place)
         if not sweep:
             yield (*here, "kind"), "lines need a sweep to go along; give one, or say kind: bars"
-        if not there or not points:
-            continue
+        if not points:
+            continue  # what is wrong with the sweep is told
         paths, x = numeric_paths(points), figure.get("x")
         if not paths:
             what = "lines need a path that has a number in every point of the sweep, not always "

@@ -13,8 +13,8 @@ from typing import Any
 from experiments.document import Document
 from experiments.faults import Fault, Path, dotted, shown, unknown
 from experiments.models import kind_of
-from experiments.spec import curves_of, file_paths
 from experiments.spec_arrivals import ARRIVALS
+from experiments.spec_files import curves_of, file_paths
 from experiments.spec_order import order_kind
 from experiments.spec_server import AnyScheduler
 from experiments.spec_workload import SampledWorkload
@@ -100,6 +100,8 @@ def missing_files(document: Document, raw: dict[str, Any]) -> list[Fault]:
     """The trace files that the spec names and that are not there."""
     notes = []
     for path, parent, key in file_paths(raw):
+        if path[0] == "sweep":
+            continue  # its points tell
         name = parent.get(key)
         if path[-1] in ("profile", "import_from") or not isinstance(name, str | None):
             continue

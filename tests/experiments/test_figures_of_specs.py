@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from experiments.axis import axis_of, number_in
+from experiments.axis import axis_of, lines_along, number_in
 from experiments.faults import SpecError
 from experiments.load import load_spec, spec_of
-from experiments.pictures import Pictures, chosen_figures, panels_of
+from experiments.pictures import Panel, Pictures, Series, apart, chosen_figures, panels_of
 from experiments.run import run
-from experiments.spec import content_hash
 from experiments.spec_figures import BarsFigure, LinesFigure
+from experiments.written import content_hash
 
 POINTS = {
     "a": {"schedulers.mixed.slots": 1, "schedulers.mixed.kind": "mixed"},
@@ -206,3 +206,31 @@ def test_many_points_are_told_in_one_table_and_each_note_once(tmp_path: Path) ->
     assert text.count("output tokens/s") == 1
     assert text.count("TTFT p99, ms") == 1
     assert len([line for line in text.splitlines() if line.startswith("note: *")]) == 1
+
+
+def test_a_grid_of_two_numbers_has_a_line_for_each_value_of_the_other(tmp_path: Path) -> None:
+    arrival = "workload.requests.1.arrival_s"
+    grid = {"schedulers.mixed.slots": [1, 2, 3], arrival: [1, 2]}
+    made = spec_of(spec(sweep={"grid": grid}))
+    (figure,) = chosen_figures(made)
+    assert isinstance(figure, LinesFigure)
+    axis = axis_of(made.swept())
+    assert axis is not None
+    assert lines_along(made.swept(), axis) == {"arrival_s 1": [0, 2, 4], "arrival_s 2": [1, 3, 5]}
+    assert not run(made, tmp_path / "out").failed
+    assert (tmp_path / "out" / "sweep.png").is_file()
+    along = {"zip": {"schedulers.mixed.slots": [1, 2], arrival: [1, 2]}}
+    points = spec_of(spec(sweep=along)).swept()
+    assert lines_along(points, axis) == {"": [0, 1]}  # what goes along with the axis is no other
+
+
+def test_a_line_that_the_other_values_do_not_move_is_drawn_once() -> None:
+    panel = Panel(
+        "x", (Series("a", (1.0, 1.0, 2.0, 2.0), (0.0,) * 4), Series("b", (1, 2, 3, 4), (0,) * 4))
+    )
+    found = apart(panel, {"s 1": [0, 2], "s 2": [1, 3]}).series
+    assert [(one.scheduler, one.mean, one.at) for one in found] == [
+        ("a", (1.0, 2.0), (0, 2)),
+        ("b, s 1", (1, 3), (0, 2)),
+        ("b, s 2", (2, 4), (1, 3)),
+    ]

@@ -17,9 +17,10 @@ from experiments.parts import (
     slo_of,
     workload_of,
 )
-from experiments.spec import content_hash, json_schema, resolve
+from experiments.spec import json_schema
 from experiments.spec_order import ORDERS
 from experiments.spec_server import NOT_FOR_STATIC
+from experiments.written import content_hash, resolve
 from experiments.yaml_source import document_of
 from experiments.yaml_write import dump_yaml
 from sim import orders

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from experiments.faults import SpecError
 from experiments.load import check_spec, spec_of
-from experiments.spec import content_hash, json_schema, resolve
+from experiments.spec import json_schema
 from experiments.spec_order import FcfsOrder
 from experiments.spec_server import SCHEDULERS
+from experiments.written import content_hash, resolve
 from experiments.yaml_write import dump_yaml
 
 BASE = {
