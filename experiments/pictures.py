@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.axis import Axis, axis_of, lines_along
+from experiments.looks import Look, looks_of
 from experiments.painter import Painter
 from experiments.sketches import lanes_of, passes_of, waits_of
 from experiments.spec import Spec, Variant
@@ -63,6 +64,7 @@ class Pictures:
 
     def __post_init__(self) -> None:
         self.figures = chosen_figures(self.spec)
+        self.looks = looks_of({name: said.kind for name, said in self.spec.schedulers.items()})
 
     @property
     def metrics(self) -> list[str]:
@@ -98,12 +100,13 @@ class Pictures:
                     axis = self._axis(points, figure)
                     if isinstance(axis, Axis):
                         panels = [apart(panel, self._lines(points, axis)) for panel in panels]
-                    painter.draw(paint, figure, (panels, axis), folder / f"{figure.file}.png")
+                    path = folder / f"{figure.file}.png"
+                    painter.draw(paint, figure, (panels, axis), self.looks, path)
                 continue
             for key in points:
                 name = figure.file if key is None else f"{figure.file}-{key}"
                 if parts := self.shown.get((place, key)):
-                    painter.draw(paint, figure, parts, folder / f"{name}.png")
+                    painter.draw(paint, figure, parts, self.looks, folder / f"{name}.png")
 
     def _axis(self, points: Points, figure: Figure) -> Axis | list[str]:
         """What a picture of metrics goes along: numbers, or the names of points."""
@@ -137,11 +140,11 @@ def apart(panel: Panel, lines: Mapping[str, Sequence[int]]) -> Panel:
     return Panel(panel.label, tuple(found))
 
 
-def paint(figure: Figure, what: Any, path: Path) -> None:
+def paint(figure: Figure, what: Any, looks: Mapping[str, Look], path: Path) -> None:
     """See `experiments.charts.draw`."""
     from experiments.charts import draw
 
-    draw(figure, what, path)
+    draw(figure, what, looks, path)
 
 
 def chosen_figures(spec: Spec) -> tuple[Figure, ...]:

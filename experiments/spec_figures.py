@@ -55,9 +55,11 @@ class Metrics(InputCheck):
 
 
 class Figure(Model):
-    """A picture. `name`: of its file, by default its kind."""
+    """A picture. `name`: of its file, by default its kind; `width`: of a paper's column or of its
+    page, by default a column for one panel, the page for several and for requests over time."""
 
     name: Annotated[str, Name()] | None = None
+    width: Literal["column", "page"] | None = None
 
     @property
     def file(self) -> str:
