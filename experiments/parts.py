@@ -163,6 +163,7 @@ def step_time_of(step_time: AnyStepTime) -> steptime.StepTime:
         from calibrate.profile import load_profile
 
         curve: Any = load_profile(step_time.profile, extrapolate=step_time.extrapolate).curve
+        curve = steptime.slower_decodes(curve, step_time.decode_factor)
     else:
         curve = _made(step_time)
     return curve if step_time.graph_batches is None else _bucketed(curve, step_time.graph_batches)

@@ -34,10 +34,12 @@ class StepTime(Model):
 
 class Profile(StepTime):
     """A shipped profile's name, or the path of one. `extrapolate`: whether to go on beyond what
-    was measured, counted in the summary; otherwise such a step is an error."""
+    was measured, counted in the summary; otherwise such a step is an error. `decode_factor`:
+    decodes take so many times as long, as on a device with less memory bandwidth."""
 
     profile: Word
     extrapolate: Boolean = True
+    decode_factor: Annotated[float, Real(above=0, high=1000)] = 1.0
     graph_batches: GraphBatches | None = None
 
     @classmethod
@@ -45,6 +47,8 @@ class Profile(StepTime):
         if key == "kind":
             return "a step time is a profile or a kind, not both; remove one"
         return super().unknown_key(key)
+
+    later: ClassVar = frozenset(("decode_factor",))
 
 
 class ConstantStep(StepTime):

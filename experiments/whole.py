@@ -18,6 +18,7 @@ from experiments.spec_files import curves_of, file_paths
 from experiments.spec_order import order_kind
 from experiments.spec_server import AnyScheduler
 from experiments.spec_workload import SampledWorkload
+from sim.steptime import Curve, slower_decodes
 
 Found = Iterator[tuple[Path, str]]
 
@@ -91,9 +92,20 @@ def unknown_names(raw: dict[str, Any]) -> Found:
             from calibrate.profile import load_profile
 
             try:
-                load_profile(name)
+                profile = load_profile(name)
             except (OSError, ValueError) as error:
                 yield (*path, "profile"), str(error)
+                continue
+            yield from _decodes_of(profile.curve, path, curve.get("decode_factor", 1))
+
+
+def _decodes_of(curve: Curve, path: Path, factor: Any) -> Found:
+    """Whether the decodes of *curve* can be told from its prefills, where they take longer."""
+    if isinstance(factor, int | float) and not isinstance(factor, bool) and 0 < factor <= 1000:
+        try:
+            slower_decodes(curve, float(factor))
+        except ValueError as error:
+            yield (*path, "decode_factor"), str(error)
 
 
 def missing_files(document: Document, raw: dict[str, Any]) -> list[Fault]:

@@ -19,7 +19,7 @@ values. Every curve is monotone in every number of the shape.
 from sim.steptime.curve import Curve, Floats, Ints, Range, StepTime, StepTimeError
 from sim.steptime.graphs import Bucketed
 from sim.steptime.linear import LINEAR_TERMS, Affine, Constant, Knee, Linear
-from sim.steptime.table import Grid, Table
+from sim.steptime.table import Grid, Table, slower_decodes
 
 __all__ = [
     "LINEAR_TERMS",
@@ -36,4 +36,5 @@ __all__ = [
     "StepTime",
     "StepTimeError",
     "Table",
+    "slower_decodes",
 ]
