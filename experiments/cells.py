@@ -29,6 +29,8 @@ from sim.groups import groups
 from sim.request import Reason, State
 from sim.settings import Policy, Server
 
+SUMMARY, REQUESTS = "summary.json", "requests.csv"
+
 
 @dataclass(frozen=True, slots=True)
 class Cell:
@@ -93,9 +95,23 @@ def write_cell(
     from experiments import csvs
 
     run, line = analysis.run, analysis.timeline
-    by_class = groups(analysis, cell.slo)
     folder.mkdir(parents=True)
-    numbers: dict[str, Any] = {
+    numbers = numbers_of(cell, analysis)
+    csvs.write_requests(analysis, folder / REQUESTS)
+    csvs.write_moves(analysis, folder / "moves.csv")
+    csvs.write_groups(numbers["groups"], folder / "groups.csv")
+    if iterations:
+        csvs.write_iterations(analysis, folder / "iterations.csv")
+    (folder / SUMMARY).write_bytes(summary_bytes(numbers))
+    first, last = window_of(line.iterations, window)
+    shown = membership(run, line, first, last)
+    labels = _labels(run)
+    return Result(cell, numbers, folder, shown, labels)
+
+
+def numbers_of(cell: Cell, analysis: Analysis) -> dict[str, Any]:
+    """Every number of the cell, and what it was made from."""
+    return {
         "scheduler": cell.scheduler,
         "seed": cell.seed,
         **cell.swept,
@@ -103,22 +119,16 @@ def write_cell(
         "kv_blocks": cell.server.kv_blocks,
         "stopped_by": stopped_by(analysis),
         "rejected_by": _rejected_by(analysis),
-        "groups": by_class,
-        "without_effect": without_effect(run),
-        "requests_sha256": requests_hash(run),
+        "groups": groups(analysis, cell.slo),
+        "without_effect": without_effect(analysis.run),
+        "requests_sha256": requests_hash(analysis.run),
         **cell.provenance,
     }
-    csvs.write_requests(analysis, folder / "requests.csv")
-    csvs.write_moves(analysis, folder / "moves.csv")
-    csvs.write_groups(by_class, folder / "groups.csv")
-    if iterations:
-        csvs.write_iterations(analysis, folder / "iterations.csv")
-    text = json.dumps(numbers, indent=1, allow_nan=False) + "\n"
-    (folder / "summary.json").write_text(text, encoding="utf-8")
-    first, last = window_of(line.iterations, window)
-    shown = membership(run, line, first, last)
-    labels = _labels(run)
-    return Result(cell, numbers, folder, shown, labels)
+
+
+def summary_bytes(numbers: dict[str, Any]) -> bytes:
+    """What `summary.json` holds of a cell."""
+    return (json.dumps(numbers, indent=1, allow_nan=False) + "\n").encode("ascii")
 
 
 def _rejected_by(analysis: Analysis) -> dict[str, int]:

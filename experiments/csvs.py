@@ -8,10 +8,10 @@ an empty field.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,12 +105,17 @@ def _decimals(values: NDArray[Any], point: int) -> list[bytes]:
 
 
 def write_requests(analysis: Analysis, path: Path) -> None:
+    """`request_lines`, into a file."""
+    with path.open("wb") as file:
+        file.writelines(request_lines(analysis))
+
+
+def request_lines(analysis: Analysis) -> Iterator[bytes]:
     """A row per offered request, in order of arrival; a class that nobody declares is empty."""
     out = analysis.outcomes
     columns = analysis.durations_ns
     tpot = np.nan_to_num(np.rint(columns["tpot_ns"]), nan=-1.0)
-    _write(
-        path,
+    return _table(
         REQUESTS,
         zip(
             whole(out.request + 1),
@@ -165,19 +170,17 @@ def write_moves(analysis: Analysis, path: Path) -> None:
     order = np.lexsort((phases, columns[1]))
     who, time, at, state, to, reason = (column[order] for column in columns)
     names = ["" if s is State.NEW else s.name.lower() for s in State]
-    _write(
-        path,
-        MOVES,
-        zip(
-            whole(who + 1),
-            seconds(time),
-            whole(at),
-            _words(names, state),
-            _words(names, to),
-            _words([r.text for r in Reason], reason),
-            strict=True,
-        ),
+    rows = zip(
+        whole(who + 1),
+        seconds(time),
+        whole(at),
+        _words(names, state),
+        _words(names, to),
+        _words([r.text for r in Reason], reason),
+        strict=True,
     )
+    with path.open("wb") as file:
+        file.writelines(_table(MOVES, rows))
 
 
 def _phases(analysis: Analysis) -> NDArray[np.int64]:
@@ -208,28 +211,29 @@ def write_iterations(analysis: Analysis, path: Path) -> None:
             at = piece.segment
             waiting = bounds.waiting(piece)
             held = (rows["useful"] + rows["stranded"] + rows["paused"])[at]
-            _lines(
-                file,
-                zip(
-                    whole(line.first[at] + piece.offset),
-                    seconds(piece.start_ns),
-                    seconds(piece.step_ns),
-                    seconds(piece.gap_ns),
-                    whole(line.decodes[at]),
-                    whole(line.context[at] + line.decodes[at] * piece.offset),
-                    whole(tokens[at]),
-                    whole(useful[at]),
-                    whole(bounds.blocks(piece)),
-                    whole(rows["useful"][at]),
-                    whole(rows["stranded"][at]),
-                    whole(rows["paused"][at]),
-                    whole(run.slots - held),
-                    repeat(b"inf") if run.endless else whole(waiting),
-                    _words(limits, bounds.stopped_by(piece)),
-                    seconds(line.host_ns[at]),
-                    whole(np.where(piece.offset == 0, moved[at], 0)),
-                    strict=False,
-                ),
+            file.writelines(
+                _lines(
+                    zip(
+                        whole(line.first[at] + piece.offset),
+                        seconds(piece.start_ns),
+                        seconds(piece.step_ns),
+                        seconds(piece.gap_ns),
+                        whole(line.decodes[at]),
+                        whole(line.context[at] + line.decodes[at] * piece.offset),
+                        whole(tokens[at]),
+                        whole(useful[at]),
+                        whole(bounds.blocks(piece)),
+                        whole(rows["useful"][at]),
+                        whole(rows["stranded"][at]),
+                        whole(rows["paused"][at]),
+                        whole(run.slots - held),
+                        repeat(b"inf") if run.endless else whole(waiting),
+                        _words(limits, bounds.stopped_by(piece)),
+                        seconds(line.host_ns[at]),
+                        whole(np.where(piece.offset == 0, moved[at], 0)),
+                        strict=False,
+                    ),
+                )
             )
 
 
@@ -267,11 +271,10 @@ def _words(names: Sequence[str], codes: NDArray[Any]) -> list[bytes]:
     return words
 
 
-def _write(path: Path, header: Sequence[str], rows: Iterable[tuple[bytes, ...]]) -> None:
-    with path.open("wb") as file:
-        file.write(",".join(header).encode("ascii") + b"\n")
-        _lines(file, rows)
+def _table(header: Sequence[str], rows: Iterable[tuple[bytes, ...]]) -> Iterator[bytes]:
+    yield ",".join(header).encode("ascii") + b"\n"
+    yield from _lines(rows)
 
 
-def _lines(file: BinaryIO, rows: Iterable[tuple[bytes, ...]]) -> None:
-    file.writelines(b",".join(row) + b"\n" for row in rows)
+def _lines(rows: Iterable[tuple[bytes, ...]]) -> Iterator[bytes]:
+    return (b",".join(row) + b"\n" for row in rows)

@@ -18,7 +18,6 @@ FIRST = 4
 """Iterations that count as the first ones."""
 
 Cells = Mapping[str, Seeds]
-Points = Mapping[str | None, Cells]
 
 
 @dataclass(frozen=True, slots=True)

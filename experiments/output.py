@@ -48,7 +48,7 @@ def prepare(out: AnyPath, overwrite: bool = False) -> Path:
         elif path.exists():
             raise OutputError(f"{out} is not a folder; choose another with --out")
     except (OSError, ValueError, RuntimeError) as error:  # unreadable, NUL in it, a loop of links
-        raise _failed(out, error) from None
+        raise failed(out, error) from None
     return path
 
 
@@ -66,10 +66,10 @@ def staged(out: AnyPath, overwrite: bool = False) -> Iterator[Path]:
             path.parent.mkdir(parents=True, exist_ok=True)
             folder.mkdir()
         except (OSError, ValueError) as error:
-            raise _failed(out, error) from None
+            raise failed(out, error) from None
         with _explained(out, folder):
             yield folder
-            _mark(folder)
+            (folder / MARKER).write_text(marked_by(), encoding="utf-8")
             _swap(folder, path, overwrite)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -85,7 +85,7 @@ def staged_file(out: AnyPath, overwrite: bool = False) -> Iterator[Path]:
         if path.exists() and not overwrite:
             raise OutputError(f"{out} exists; say --overwrite to replace it, or name another file")
     except (OSError, ValueError, RuntimeError) as error:
-        raise _failed(out, error) from None
+        raise failed(out, error) from None
     partial = _partial(path, path.suffix)
     try:
         with _explained(out, partial):
@@ -116,7 +116,7 @@ def _explained(out: AnyPath, partial: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in DISK or _below(error.filename, partial):
-            raise _failed(out, error) from None
+            raise failed(out, error) from None
         raise
 
 
@@ -124,14 +124,15 @@ def _below(name: object, folder: Path) -> bool:
     return isinstance(name, str | os.PathLike) and Path(name).is_relative_to(folder)
 
 
-def _mark(folder: Path) -> None:
+def marked_by() -> str:
+    """What the marker says."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
         made_by = version("itersim")
     except PackageNotFoundError:  # run from a source tree that is not installed
         made_by = "unknown"
-    (folder / MARKER).write_text(json.dumps({"itersim": made_by}) + "\n", encoding="utf-8")
+    return json.dumps({"itersim": made_by}) + "\n"
 
 
 def _swap(folder: Path, path: Path, overwrite: bool) -> None:
@@ -152,7 +153,8 @@ def _swap(folder: Path, path: Path, overwrite: bool) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _failed(out: AnyPath, error: Exception) -> OutputError:
+def failed(out: AnyPath, error: Exception) -> OutputError:
+    """What a fault of the disk or of a path is called, and what to do."""
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     remedy = "make room for it, or name another place" if full else "name another place"

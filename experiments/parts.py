@@ -160,9 +160,9 @@ def slo_of(said: Slo) -> sim.Slo | None:
 def step_time_of(step_time: AnyStepTime) -> steptime.StepTime:
     """The curve, loaded or made, in its captured graphs if it has some."""
     if isinstance(step_time, Profile):
-        from calibrate.profile import load_profile
+        from experiments.profiles import profile_of
 
-        curve: Any = load_profile(step_time.profile, extrapolate=step_time.extrapolate).curve
+        curve: Any = profile_of(step_time.profile, step_time.extrapolate).curve
         curve = steptime.slower_decodes(curve, step_time.decode_factor)
     else:
         curve = _made(step_time)

@@ -21,12 +21,9 @@ from experiments.spec_figures import (
     TimelineFigure,
     WaitsFigure,
 )
-from experiments.table_rows import ROWS, Seeds, estimated
+from experiments.table_rows import ROWS, Points, estimated
 from sim import Analysis
 from sim.catalogue import METRICS
-
-Points = Mapping[str | None, Mapping[str, Seeds]]
-"""The summaries of an experiment: point of the sweep -> scheduler -> one per seed."""
 
 MOST_LINES, MOST_BARS = 14, 60  # in a picture that nobody asked for
 _LABELS = {name: (label, scale) for name, label, scale in ROWS}

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import hashlib
-import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from importlib.metadata import version
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,29 +12,15 @@ from experiments.cells import Cell, Result, simulate_cell, write_cell
 from experiments.facts import Facts, facts_of
 from experiments.output import inside, staged
 from experiments.painter import Painter
-from experiments.parts import (
-    clients_of,
-    labels_of,
-    nanoseconds,
-    policy_of,
-    server_of,
-    slo_of,
-    step_time_of,
-    workload_of,
-)
 from experiments.pictures import Pictures
-from experiments.spec import Spec, Variant
-from experiments.spec_order import OwnOrder
-from experiments.spec_step_time import Profile
+from experiments.spec import Spec
 from experiments.strips import Strip, paint
-from experiments.sweep_table import MOST_TABLES, once, sweep_table
+from experiments.summary_csv import write_summary
 from experiments.table_rows import Summary
 from experiments.told import told
-from experiments.written import content_hash, resolve
+from experiments.works import Cells, Works, failure
+from experiments.written import resolve
 from experiments.yaml_write import dump_yaml
-from sim import InvariantError, Source, StepTimeError, Trace, TraceSource, UnservableError
-from sim.metrics import NAMES
-from workloads import TraceFile, TraceSettings, dressed, make_source, read_trace
 
 Report = Callable[[float, str], None]
 
@@ -71,60 +53,51 @@ def run(
     painter = painter or Painter()
     variants = list(spec.variants())
     total = len(variants) * len(chosen) * len(spec.schedulers)
-    texts: list[str] = []
+    said: list[str] = []
     failed: list[str] = []
     rows: list[dict[str, Any]] = []
     points: dict[str | None, dict[str, list[Summary]]] = {}
     pictures, why = Pictures(spec, chosen[0]), question(spec)
     facts: dict[str, Facts] = {}
-    noted: dict[str | None, list[str]] = {}
+    besides: dict[str | None, list[str]] = {}
     done = 0
     with staged(out, overwrite) as folder:
         (folder / "spec.yaml").write_text(dump_yaml(resolve(spec, out)), encoding="utf-8")
         for variant in variants:
             results: dict[str, list[Result]] = {}
-            works = _Works(variant.spec)
-            templates = list(_cells(variant, works.provenance))
-            texts.extend(works.said)
+            works = Works(variant.spec)
+            cells = Cells(variant, works.provenance)
+            said += [text for text in works.said if text not in said]
             for seed in chosen:
                 strips: list[Result] = []
-                for cell in _seeded(variant.spec, templates, seed):
+                for scheduler in variant.spec.schedulers:
+                    cell = cells.of(scheduler, seed)
                     share = _Share(progress, done, total, cell, works)
                     done += 1
                     try:
                         analysis = simulate_cell(cell, works.make(seed), share)
-                    except (StepTimeError, InvariantError, UnservableError) as error:
-                        failed.append(f"{'/'.join(cell.names)}: {error}")
-                        continue
                     except Exception as error:
-                        what = _own_failure(error, variant.spec, cell)
+                        what = failure(error, variant.spec, scheduler)
                         if what is None:
                             raise
                         failed.append(f"{'/'.join(cell.names)}: {what}")
                         continue
                     place = inside(folder / "cells", *cell.names)
                     result = write_cell(cell, analysis, place, iterations, window)
-                    results.setdefault(cell.scheduler, []).append(result)
+                    results.setdefault(scheduler, []).append(result)
                     strips.append(result)
                     rows.append(result.summary)
-                    pictures.see(variant, cell.scheduler, seed, analysis)
-                    if why is not None and cell.scheduler not in facts:
-                        facts[cell.scheduler] = facts_of(analysis)
+                    pictures.see(variant, scheduler, seed, analysis)
+                    if why is not None and scheduler not in facts:
+                        facts[scheduler] = facts_of(analysis)
                 _draw(painter, strips, folder if seed == chosen[0] else None, len(chosen) > 1)
             points[variant.key] = {
                 name: [result.summary for result in each] for name, each in results.items()
             }
-            if results:
-                table, said = told(variant, results, len(chosen), window)
-                if len(variants) <= MOST_TABLES:
-                    texts.append("\n".join([*table, *(f"note: {note}" for note in said)]))
-                else:
-                    noted[variant.key] = said
-        _write_summary(folder / "summary.csv", spec, rows)
+            besides[variant.key] = _beyond(results, window)
+        write_summary(folder / "summary.csv", spec, rows)
         pictures.draw(painter, points, folder)
-        if noted:
-            table = [sweep_table(spec.name, points, pictures.metrics, len(chosen))]
-            texts.append("\n".join([*table, *(f"note: {note}" for note in once(noted))]))
+        texts = [*said, *told(spec, points, len(chosen), pictures.metrics, besides)]
         if why is not None and not failed and (sentence := why(spec, points, facts)):
             texts.append(sentence)
         if failed:
@@ -134,72 +107,22 @@ def run(
     return Outcome("\n\n".join(texts), failed, out)
 
 
-def _seeded(spec: Spec, templates: Sequence[Cell], seed: int) -> Iterator[Cell]:
-    """The cells of one seed."""
-    for cell in templates:
-        yield replace(cell, seed=seed, server=server_of(spec.schedulers[cell.scheduler], seed))
-
-
-def _own_failure(error: Exception, spec: Spec, cell: Cell) -> str | None:
-    """What to say if *error* is that of an order of the user's own."""
-    order = spec.schedulers[cell.scheduler].order
-    if not isinstance(order, OwnOrder):
-        return None
-    from experiments.own_order import failure_of
-
-    return failure_of(error, order.kind)
-
-
-class _Works:
-    """The requests of one variant: a file is read once, a seed is drawn once."""
-
-    def __init__(self, spec: Spec) -> None:
-        self.horizon_ns = None if spec.horizon_s is None else nanoseconds(spec.horizon_s)
-        self.said: list[str] = []
-        self.provenance: dict[str, Any] = {
-            "spec_sha256": content_hash(spec),
-            "itersim_version": version("itersim"),
-        }
-        self.work = workload_of(spec.workload)
-        self.labels = labels_of(spec.workload)
-        self.clients = clients_of(spec.clients)
-        self._drawn: tuple[int, Trace] | None = None
-        if isinstance(self.work, TraceSettings):
-            file: TraceFile = read_trace(self.work)
-            self.said.append(file.report.text())
-            self.provenance["trace_sha256"] = file.report.sha256
-            self.provenance["trace_rows_dropped"] = {
-                reason: rows.count for reason, rows in file.report.dropped.items()
-            }
-            self.work = file.trace
-
-    def make(self, seed: int) -> Trace | Source:
-        """The requests under *seed*, as their clients send them; the same for every scheduler."""
-        if self._drawn is None or self._drawn[0] != seed:
-            work = self._draw(seed)
-            if isinstance(work, Trace):
-                self._drawn = (seed, work)
-        else:
-            work = self._drawn[1]
-        return work if self.clients is None else self.clients.applied(work)
-
-    def _draw(self, seed: int) -> Trace | Source:
-        if isinstance(self.work, Trace):
-            return dressed(self.work, self.labels, seed)
-        assert not isinstance(self.work, TraceSettings)
-        source = make_source(self.work, seed, self.horizon_ns)
-        return source.trace if isinstance(source, TraceSource) else source
-
-    def expected(self) -> int | None:
-        """How many requests are known to come."""
-        return None if self._drawn is None else len(self._drawn[1])
+def _beyond(results: Mapping[str, Sequence[Result]], window: tuple[int, int] | None) -> list[str]:
+    """Who has no picture, as the window lies beyond the run."""
+    if window is None:
+        return []
+    return [
+        f"{name}: the window {window[0]}:{window[1]} lies beyond its last iteration; no picture"
+        for name, each in results.items()
+        if not each[0].shown.request.shape[1]
+    ]
 
 
 class _Share:
     """Progress of one cell within all: by requests completed, or by time towards the horizon."""
 
     def __init__(
-        self, report: Report | None, before: int, total: int, cell: Cell, works: _Works
+        self, report: Report | None, before: int, total: int, cell: Cell, works: Works
     ) -> None:
         self.report = report
         self.before, self.total = before, total
@@ -217,37 +140,6 @@ class _Share:
         else:
             part = completed / expected if expected else 0.0
         self.report((self.before + part) / self.total, self.label)
-
-
-def _cells(variant: Variant, shared: dict[str, Any]) -> Iterator[Cell]:
-    """One cell per scheduler, of any seed: curves are loaded once, whatever the seeds."""
-    spec = variant.spec
-    for name, scheduler in spec.schedulers.items():
-        step_time = spec.step_time_of(name)
-        provenance = dict(shared)
-        if isinstance(step_time, Profile):
-            from calibrate.profile import load_profile
-
-            provenance["profile_sha256"] = load_profile(step_time.profile).sha256
-        if isinstance(scheduler.order, OwnOrder):
-            from experiments.own_order import order_file
-
-            file = order_file(scheduler.order.kind)
-            if file is not None:
-                provenance["order_sha256"] = hashlib.sha256(file.read_bytes()).hexdigest()
-        yield Cell(
-            scheduler=name,
-            sweep_key=variant.key,
-            swept=variant.swept,
-            seed=0,
-            server=server_of(scheduler),
-            policy=policy_of(scheduler),
-            curve=step_time_of(step_time),
-            horizon_ns=None if spec.horizon_s is None else nanoseconds(spec.horizon_s),
-            fast_forward=spec.fast_forward,
-            slo=slo_of(spec.slo),
-            provenance=provenance,
-        )
 
 
 def _draw(painter: Painter, results: list[Result], folder: Path | None, seeded: bool) -> None:
@@ -268,19 +160,3 @@ def _draw(painter: Painter, results: list[Result], folder: Path | None, seeded: 
         whole = folder / ("membership.png" if key is None else f"membership-{key}.png")
     each = [result.folder / "membership.png" for result in drawn]
     painter.draw(paint, strips, each, whole, drawn[0].labels)
-
-
-def _write_summary(path: Path, spec: Spec, rows: list[dict[str, Any]]) -> None:
-    swept = list(dict.fromkeys(key for variant in spec.variants() for key in variant.swept))
-    names = ["scheduler", "seed", *swept, *NAMES]
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(names)
-        for row in rows:
-            writer.writerow([_plain(row.get(name)) for name in names])
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict | list):
-        return json.dumps(value, sort_keys=True)
-    return "" if value is None else value

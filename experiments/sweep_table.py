@@ -6,7 +6,8 @@ import io
 from collections.abc import Mapping, Sequence
 
 from experiments.compare import number
-from experiments.pictures import Points, panels_of
+from experiments.pictures import panels_of
+from experiments.table_rows import Points
 
 MOST_TABLES = 3
 """Points of a sweep up to which each has its own table of all metrics."""

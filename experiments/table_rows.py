@@ -10,6 +10,8 @@ from experiments.intervals import Estimate, estimate
 
 Summary = Mapping[str, Any]
 Seeds = Sequence[Summary]  # the summaries of one scheduler, one per seed
+Points = Mapping[str | None, Mapping[str, Seeds]]
+"""The summaries of an experiment: point of the sweep -> scheduler -> one per seed."""
 
 ROWS: tuple[tuple[str, str, float], ...] = (
     ("completed", "completed requests", 1),

@@ -89,10 +89,10 @@ def unknown_names(raw: dict[str, Any]) -> Found:
                 yield ("workload", key, "table"), what
     for path, curve in curves_of(raw):
         if isinstance(name := curve.get("profile"), str) and name:
-            from calibrate.profile import load_profile
+            from experiments.profiles import profile_of
 
             try:
-                profile = load_profile(name)
+                profile = profile_of(name)
             except (OSError, ValueError) as error:
                 yield (*path, "profile"), str(error)
                 continue

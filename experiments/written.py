@@ -30,7 +30,7 @@ def resolve(spec: Spec, folder: str | os.PathLike[str] | None = None) -> dict[st
         except ValueError:  # another drive: no relative path leads there
             return path
 
-    return _written(spec, relative, hashed=False)
+    return written(spec, relative, hashed=False)
 
 
 def content_hash(spec: Spec) -> str:
@@ -38,12 +38,14 @@ def content_hash(spec: Spec) -> str:
 
     Of files only the names count here, not where they lie; their contents have hashes of their own.
     """
-    data = _written(spec, os.path.basename, hashed=True)
+    data = written(spec, os.path.basename, hashed=True)
     text = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
-def _written(spec: Spec, path: Callable[[str], str], hashed: bool) -> dict[str, Any]:
+def written(spec: Spec, path: Callable[[str], str], hashed: bool) -> dict[str, Any]:
+    """The spec as plain data, *path* in the place of every path; *hashed*: without what changes no
+    number, and without what earlier versions did not know where it is at its default."""
     data: dict[str, Any] = {}
     order = ("name", "description", "workload", "step_time", "schedulers", *Head.model_fields)
     for key in dict.fromkeys(order):

@@ -8,7 +8,7 @@ from workloads.clients import Clients
 from workloads.faults import Fault, TraceError
 from workloads.generate import Sampled, make_source
 from workloads.labels import Labels, Prefix, dressed
-from workloads.readers import TraceFile, TraceSettings, read_trace
+from workloads.readers import TraceFile, TraceSettings, file_sha256, read_trace
 from workloads.report import Dropped, LengthSummary, ReadReport
 from workloads.streams import stream
 from workloads.table import declared, write_table
@@ -27,6 +27,7 @@ __all__ = [
     "TraceSettings",
     "declared",
     "dressed",
+    "file_sha256",
     "make_source",
     "read_trace",
     "stream",

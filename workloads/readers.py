@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -72,9 +73,7 @@ def read_trace(settings: TraceSettings, folder: Path | None = None) -> TraceFile
     """
     path = (folder or Path()) / settings.path
     try:
-        with path.open("rb") as file:
-            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        collected = _collect(path, settings)
+        sha256, collected = file_sha256(path), _parsed(path, settings)
     except OSError as error:
         raise whole(str(path), f"cannot be read: {error.strerror}") from None
     collected.check_times(str(path), settings.strict)
@@ -96,6 +95,44 @@ def read_trace(settings: TraceSettings, folder: Path | None = None) -> TraceFile
             dropped=collected.dropped,
         ),
     )
+
+
+_kept: dict[tuple[Any, ...], Collected] = {}
+MOST_KEPT = 2
+"""Files whose rows this process keeps."""
+
+
+def _parsed(path: Path, settings: TraceSettings) -> Collected:
+    """The file's rows. They are kept: runs that replay one file at many speeds, or on many servers,
+    read it once.
+    """
+    read_alike = (settings.format, settings.max_context_tokens, *sorted(settings.columns.items()))
+    key = (*_as_it_is(path), *read_alike)
+    found = _kept.get(key)
+    if found is None:
+        found = _collect(path, settings)
+        while len(_kept) >= MOST_KEPT:
+            _kept.pop(next(iter(_kept)), None)
+        _kept[key] = found
+    return found
+
+
+def file_sha256(path: Path) -> str:
+    """The file's SHA-256, computed once as long as the file stays as it is. OSError if it is not
+    there."""
+    return _sha256(*_as_it_is(path))
+
+
+def _as_it_is(path: Path) -> tuple[Path, int, int, int]:
+    """Where the file is, and what changes when it does."""
+    there = path.stat()
+    return path.resolve(), there.st_ino, there.st_mtime_ns, there.st_size
+
+
+@lru_cache(maxsize=16)
+def _sha256(path: Path, *_: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _collect(path: Path, settings: TraceSettings) -> Collected:

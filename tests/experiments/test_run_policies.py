@@ -6,7 +6,8 @@ import json
 import pytest
 
 from experiments.load import check_spec, load_spec
-from experiments.run import _Works, run
+from experiments.run import run
+from experiments.works import Works
 
 HEAD = """\
 name: lab
@@ -85,7 +86,7 @@ def test_all_schedulers_see_the_same_labels_and_seeds_differ(tmp_path, shape):
         row = "  - {arrival_s: 0, prompt_tokens: 4, output_tokens: 6}\n"
         text = text[:start] + "  requests:\n" + 60 * row + text[end:]
     (tmp_path / "f.yaml").write_text(text)
-    works = _Works(load_spec(tmp_path / "f.yaml"))
+    works = Works(load_spec(tmp_path / "f.yaml"))
 
     def drawn(seed):
         attributes = works.make(seed).attributes

@@ -1,0 +1,102 @@
+"""Who simulates the cells of a sweep on one machine: this process, or several others.
+
+A pool takes tasks and yields each with its answer, in whatever order. Closing the generator stops
+the work.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures.process import BrokenProcessPool
+from itertools import islice
+from typing import Any
+
+from experiments.task import Answer, Task, simulated
+
+Answers = Generator[tuple[Task, Answer], None, None]
+Pool = Callable[[Iterable[Task]], Answers]
+
+AHEAD = 3
+"""Tasks handed out per process: one is simulated, the others wait at hand."""
+KILLED = "its process was killed, alone on it (out of memory?); simulate fewer requests"
+
+
+def alone(tasks: Iterable[Task]) -> Answers:
+    """In this process, one after another."""
+    for task in tasks:
+        yield task, simulated(task)
+
+
+def processes(count: int) -> Pool:
+    """In *count* processes of their own (`alone` for one)."""
+    if count == 1:
+        return alone
+
+    def pool(tasks: Iterable[Task]) -> Answers:
+        waiting = iter(tasks)
+        while True:
+            suspects: list[Task] = []
+            yield from _until_one_is_killed(waiting, count, suspects)
+            if not suspects:
+                return
+            for task in suspects:  # one of these was its end: each gets a process to itself
+                yield task, _in_its_own(task)
+
+    return pool
+
+
+def _until_one_is_killed(tasks: Iterator[Task], count: int, suspects: list[Task]) -> Answers:
+    """Answers as they come, until there are no tasks, or a process is killed: then *suspects* are
+    the tasks that have no answer.
+    """
+    executor = _executor(count)
+    running: dict[Future[Answer], Task] = {}
+    try:
+        while True:
+            for task in islice(tasks, AHEAD * count - len(running)):
+                running[executor.submit(simulated, task)] = task
+            if not running:
+                return
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                answer = future.result()
+                yield running.pop(future), answer
+    except BrokenProcessPool:
+        suspects += running.values()
+    finally:
+        executor.shutdown(wait=True, kill_workers=True)
+
+
+def _in_its_own(task: Task) -> Answer:
+    executor = _executor(1)
+    try:
+        answer: Answer = executor.submit(simulated, task).result()
+        return answer
+    except BrokenProcessPool:
+        return Answer(error=KILLED)
+    finally:
+        executor.shutdown(wait=True, kill_workers=True)
+
+
+def _executor(count: int) -> Any:
+    from joblib.externals.loky import ProcessPoolExecutor
+
+    return ProcessPoolExecutor(count, initializer=_prepare, initargs=(os.getpid(),))
+
+
+def _prepare(parent: int) -> None:
+    """A worker leaves interrupts to the main process, and never outlives it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if sys.platform != "win32":
+        threading.Thread(target=_watch, args=(parent,), daemon=True).start()
+
+
+def _watch(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)

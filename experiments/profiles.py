@@ -1,0 +1,24 @@
+"""Profiles as experiments use them: each file is parsed once per process."""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from typing import Any
+
+from calibrate.profile import Profile, load_profile
+from experiments.spec_files import is_file
+
+
+def profile_of(name_or_path: str, extrapolate: bool = True) -> Profile:
+    """See `calibrate.profile.load_profile`. A file that has changed is parsed again."""
+    stamp: Any = None
+    if is_file(name_or_path) and os.path.isfile(name_or_path):
+        there = os.stat(name_or_path)
+        stamp = (there.st_ino, there.st_mtime_ns, there.st_size)
+    return _loaded(name_or_path, extrapolate, stamp)
+
+
+@lru_cache(maxsize=64)
+def _loaded(name_or_path: str, extrapolate: bool, stamp: Any) -> Profile:
+    return load_profile(name_or_path, extrapolate=extrapolate)

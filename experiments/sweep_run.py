@@ -1,0 +1,246 @@
+"""`itersim sweep`: every cell of an experiment, wherever it is simulated; what is there stays."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from experiments.address import Addresses
+from experiments.causes import question
+from experiments.output import OutputError
+from experiments.painter import Painter
+from experiments.pictures import Pictures
+from experiments.pools import Pool
+from experiments.run import Outcome
+from experiments.spec import Spec, Variant
+from experiments.store import Names, Store
+from experiments.summary_csv import write_summary
+from experiments.table_rows import Summary
+from experiments.task import Task, packed
+from experiments.told import told
+from experiments.written import content_hash, resolve
+from experiments.yaml_write import dump_yaml
+
+SUMMARY, FAILED, SPEC = "summary.csv", "failed.txt", "spec.yaml"
+NAMED = 3  # cells that a message names
+
+
+class Interrupted(KeyboardInterrupt):
+    """Somebody stopped the sweep; the message says what is kept."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Wanted:
+    """A cell of the sweep: where it belongs, and what it must be made from."""
+
+    variant: Variant
+    scheduler: str
+    seed: int
+    address: str
+
+    @property
+    def names(self) -> Names:
+        """The folders under `cells/` that lead to it."""
+        middle = () if self.variant.key is None else (self.variant.key,)
+        return (self.scheduler, *middle, f"seed-{self.seed}")
+
+
+@dataclass(slots=True)
+class Count:
+    """How far a sweep is: cells in all, complete ones, of these found there, and failed ones."""
+
+    total: int
+    complete: int = 0
+    found: int = 0
+    failed: int = 0
+
+
+Made = Generator[tuple[Wanted, Summary | None, str], None, None]
+Watch = Callable[[Count, Wanted | None, Summary | None], None]
+"""Called as a sweep goes on, with the cell that is new and its summary, if it has one."""
+
+
+def sweep(
+    spec: Spec,
+    out: Path,
+    pool: Pool,
+    requests: bool = False,
+    overwrite: bool = False,
+    watch: Watch | None = None,
+    painter: Painter | None = None,
+) -> Outcome:
+    """Have *pool* simulate what is missing of *spec* in *out*; with *requests*, keep the requests
+    of every cell too; with *overwrite*, replace cells that were made from something else.
+
+    A cell that fails is named and the others go on. OutputError when results cannot be written:
+    what is complete then stays. Interrupted when somebody stops it.
+    """
+    cells = list(wanted(spec))
+    count = Count(len(cells))
+    watch = watch or (lambda count, cell, summary: None)
+    with Store(out) as store:
+        found, missing = _look(store, cells, requests, overwrite)
+        count.complete = count.found = len(found)
+        watch(count, None, None)
+        for cell, summary in found.items():
+            watch(count, cell, summary)
+        errors: dict[Wanted, str] = {}
+        try:
+            if missing:
+                store.remove(SUMMARY, FAILED)  # they are not of the sweep that there will be
+            with store.publishing() as folder:
+                (folder / SPEC).write_text(dump_yaml(resolve(spec, out)), encoding="utf-8")
+            with closing(_made(store, missing, found, pool, requests)) as made:
+                for cell, new, error in made:
+                    if new is None:
+                        errors[cell] = error
+                        count.failed += 1
+                    else:
+                        found[cell] = new
+                        count.complete += 1
+                    watch(count, cell, new)
+            failed = [f"{'/'.join(cell.names)}: {errors[cell]}" for cell in cells if cell in errors]
+            done = [(cell, found[cell]) for cell in cells if cell in found]
+            return _finished(spec, store, done, failed, painter or Painter())
+        except OutputError as error:
+            raise OutputError(f"{error}; {_kept(count, out)}") from None
+        except KeyboardInterrupt:
+            raise Interrupted(f"interrupted; {_kept(count, out)}") from None
+
+
+def wanted(spec: Spec) -> Iterator[Wanted]:
+    """The cells of an experiment, in the order of its tables."""
+    for variant in spec.variants():
+        addresses = Addresses(variant.spec)
+        for seed in variant.spec.seeds:
+            for scheduler in variant.spec.schedulers:
+                yield Wanted(variant, scheduler, seed, addresses.of(scheduler, seed))
+
+
+def _look(
+    store: Store, cells: Sequence[Wanted], requests: bool, overwrite: bool
+) -> tuple[dict[Wanted, Summary], list[Wanted]]:
+    """The cells that are there already, and those that are not."""
+    found: dict[Wanted, Summary] = {}
+    missing, others = [], []
+    for cell in cells:
+        numbers = store.numbers(cell.names)
+        if numbers is None:
+            missing.append(cell)
+        elif numbers.get("cell_sha256") != cell.address:
+            others.append(cell)
+        elif requests and store.numbers(cell.names, requests) is None:
+            missing.append(cell)
+        else:
+            found[cell] = _slim(numbers)
+    if others and not overwrite:
+        named = ", ".join("/".join(cell.names) for cell in others[:NAMED])
+        more = ", …" if len(others) > NAMED else ""
+        raise OutputError(
+            f"{store.out} holds {len(others)} cells that were made from other settings, files or "
+            f"versions of itersim than the spec says now ({named}{more}); say --overwrite to "
+            "replace them, or choose another folder with --out"
+        )
+    order = {cell: place for place, cell in enumerate(cells)}
+    return found, sorted([*missing, *others], key=lambda cell: order[cell])
+
+
+def _made(
+    store: Store,
+    missing: Sequence[Wanted],
+    found: dict[Wanted, Summary],
+    pool: Pool,
+    requests: bool,
+) -> Made:
+    """Every missing cell once it is filed, with its summary, or with its error. Cells that are made
+    from the same are simulated once.
+    """
+    alike: dict[str, list[Wanted]] = {}
+    for cell in missing:
+        alike.setdefault(cell.address, []).append(cell)
+    for cell in list(found):
+        numbers = store.numbers(cell.names) if cell.address in alike else None
+        if numbers is not None:
+            rows = store.requests(cell.names) if requests else None
+            for other in alike.pop(cell.address):
+                yield other, _filed(store, other, cell, numbers, rows), ""
+    with closing(pool(_tasks(alike, requests))) as answers:
+        for task, answer in answers:
+            first = alike[task.address][0]
+            for cell in alike[task.address]:
+                if answer.numbers is None:
+                    yield cell, None, answer.error or "no answer"
+                else:
+                    yield cell, _filed(store, cell, first, answer.numbers, answer.requests), ""
+
+
+def _tasks(alike: Mapping[str, Sequence[Wanted]], requests: bool) -> Iterator[Task]:
+    point, variant = b"", None
+    for address, (cell, *_) in alike.items():
+        if cell.variant is not variant:
+            point, variant = packed(cell.variant), cell.variant
+        yield Task(point, cell.scheduler, cell.seed, address, requests)
+
+
+def _filed(
+    store: Store, cell: Wanted, of: Wanted, numbers: dict[str, Any], requests: bytes | None
+) -> Summary:
+    """Put the numbers *of* one cell into the place of another that is made from the same."""
+    if cell is not of:
+        names = {"scheduler", "seed", *of.variant.swept}
+        numbers = {
+            "scheduler": cell.scheduler,
+            "seed": cell.seed,
+            **cell.variant.swept,
+            **{name: value for name, value in numbers.items() if name not in names},
+            "spec_sha256": content_hash(cell.variant.spec),
+        }
+    store.file(cell.names, numbers, requests)
+    return _slim(numbers)
+
+
+def _slim(numbers: Mapping[str, Any]) -> Summary:
+    """What tables need of a summary: there may be very many."""
+    groups = {by: rows for by, rows in numbers["groups"].items() if by in ("priority", "tenant")}
+    return {sys.intern(name): value for name, value in numbers.items()} | {"groups": groups}
+
+
+def _finished(
+    spec: Spec,
+    store: Store,
+    done: Sequence[tuple[Wanted, Summary]],
+    failed: list[str],
+    painter: Painter,
+) -> Outcome:
+    """Write what is about the whole sweep, the summary last."""
+    points: dict[str | None, dict[str, list[Summary]]] = {
+        variant.key: {} for variant in spec.variants()
+    }
+    for cell, summary in done:
+        points[cell.variant.key].setdefault(cell.scheduler, []).append(summary)
+    pictures, why = Pictures(spec, spec.seeds[0]), question(spec)
+    with store.publishing(last=SUMMARY) as folder:
+        write_summary(folder / SUMMARY, spec, (summary for _, summary in done))
+        pictures.draw(painter, points, folder)
+        painter.finish()
+        if failed:
+            (folder / FAILED).write_text("\n".join(failed) + "\n", encoding="utf-8")
+    if not failed:
+        store.remove(FAILED)
+    texts = told(spec, points, len(spec.seeds), pictures.metrics, {})
+    if why is not None and not failed and (sentence := why(spec, points, {})):
+        texts.append(sentence)
+    texts.append(f"results in {store.out}")
+    return Outcome("\n\n".join(texts), failed, store.out)
+
+
+def _kept(count: Count, out: Path) -> str:
+    """What an unfinished sweep leaves."""
+    return (
+        f"{count.complete:,} of {count.total:,} cells are complete and stay in {out}; the same "
+        "command does the rest"
+    )
