@@ -14,14 +14,16 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
+from experiments.argument_charts import draw_marks, plain_logarithms, sheet_of
 from experiments.axis import Axis
 from experiments.figures import COLOURS
 from experiments.looks import Look, looks_of
 from experiments.pictures import Panel, Series
 from experiments.sketches import Lanes, Passes, Waits
+from experiments.spec_arguments import ARGUMENTS
+from experiments.spec_figure import Figure
 from experiments.spec_figures import (
     BarsFigure,
-    Figure,
     IterationsFigure,
     LinesFigure,
     TimelineFigure,
@@ -32,6 +34,7 @@ from experiments.style import EDGE, WIDTHS, in_style, save
 Looks = Mapping[str, Look]
 """Of each scheduler, see `experiments.looks`."""
 LETTERS = 16  # of labels that fit beside each other on an inch
+MOST_TICKS = 9  # swept values that an axis names one by one
 WAITING, HELD, TOKEN, LATE, IN_TIME = "#DDDDDD", "#BBD7EA", "#1F4E79", "#C0392B", "#117733"
 
 
@@ -42,6 +45,8 @@ def draw(figure: Figure, what: Any, looks: Looks, path: Path) -> None:
         if isinstance(figure, LinesFigure | BarsFigure):
             panels, axis = what
             sheet = _metrics(figure, panels, axis, looks)
+        elif isinstance(figure, ARGUMENTS):
+            sheet = sheet_of(figure, what, looks)
         elif isinstance(figure, TimelineFigure):
             sheet = _timeline(figure, what)
         elif isinstance(figure, IterationsFigure):
@@ -86,12 +91,13 @@ def _metrics(
     columns = min(len(panels), 1 if width < 2 * WIDTHS["column"] else 3)
     rows = -(-len(panels) // columns)
     sheet, axes = _sheet(width, 2.15 * rows + 0.3, rows, columns)
-    for panel, one in zip(panels, axes, strict=False):
+    for place, (panel, one) in enumerate(zip(panels, axes, strict=False)):
         if isinstance(axis, Axis):
             assert isinstance(figure, LinesFigure)
             draw_lines(one, panel, axis, figure, looks)
         else:
             draw_bars(one, panel, axis, looks, width / columns)
+        draw_marks(one, figure.paper, figure.y, place)
     for one in axes[len(panels) :]:
         one.set_axis_off()
     handles, names = axes[0].get_legend_handles_labels()
@@ -113,10 +119,14 @@ def draw_lines(axes: Axes, panel: Panel, axis: Axis, figure: LinesFigure, looks:
         order = np.argsort(mine)
         mean, half = np.array(series.mean)[order], np.array(series.half_width)[order]
         look = _look(looks, series.scheduler)
+        bars = half if half.any() and not figure.band else None
+        if figure.band and half.any():
+            low, high = mean - half, mean + half
+            axes.fill_between(mine[order], low, high, color=look.colour, alpha=0.2, linewidth=0)
         axes.errorbar(
             mine[order],
             mean,
-            yerr=half if half.any() else None,
+            yerr=bars,
             label=series.scheduler,
             color=look.colour,
             marker=look.marker,
@@ -126,12 +136,16 @@ def draw_lines(axes: Axes, panel: Panel, axis: Axis, figure: LinesFigure, looks:
     if figure.log_x:
         axes.set_xscale("log")
         ticks = sorted(set(x.tolist()))
-        axes.set_xticks(ticks, [f"{value:g}" for value in ticks])
-        axes.minorticks_off()
+        if len(ticks) <= MOST_TICKS:
+            axes.set_xticks(ticks, [f"{value:g}" for value in ticks])
+            axes.minorticks_off()
+        else:
+            plain_logarithms(axes)
     elif (x == np.round(x)).all():
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if figure.log_y:
         axes.set_yscale("log")
+        plain_logarithms(axes, "y")
     elif figure.from_zero:
         ends = [end for series in panel.series for end in _ends(series)]
         tallest = max((value + half for value, half in ends), default=1.0)

@@ -22,8 +22,8 @@ class Estimate:
         return abs(value - self.mean) <= (self.half_width or 0.0)
 
 
-def estimate(values: Sequence[float]) -> Estimate:
-    """The estimate from at least one value, one per seed."""
+def estimate(values: Sequence[float], confidence: float = CONFIDENCE) -> Estimate:
+    """The estimate from at least one value, one per seed; the interval at *confidence*."""
     n = len(values)
     mean = math.fsum(values) / n
     if n < 2:
@@ -33,5 +33,5 @@ def estimate(values: Sequence[float]) -> Estimate:
     if max(values) - min(values) <= 1e-12 * abs(mean):  # equal but for rounding
         return Estimate(mean, 0.0, n)
     variance = math.fsum((value - mean) ** 2 for value in values) / (n - 1)
-    quantile = float(stdtrit(n - 1, 0.5 + CONFIDENCE / 2))
+    quantile = float(stdtrit(n - 1, 0.5 + confidence / 2))
     return Estimate(mean, quantile * math.sqrt(variance / n), n)

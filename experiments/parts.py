@@ -117,6 +117,11 @@ def workload_of(workload: spec_workload.Workload) -> Sampled | Trace | TraceSett
     return Sampled(**own, **_labels(workload))
 
 
+def lengths_of(said: spec_lengths.Lengths) -> Any:
+    """The distribution of token counts that is described."""
+    return _made(said)
+
+
 def labels_of(workload: spec_workload.Workload) -> labels.Labels:
     """What is drawn for every request besides its arrival and its lengths."""
     return labels.Labels(**_labels(workload))
