@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from calibrate.fit import Columns, FitError, Form, fit, fit_columns, predict
 from calibrate.samples import Floats, falling, medians
@@ -58,32 +59,51 @@ class Choice:
 
 
 def held_out(
-    frame: pd.DataFrame, form: Form, known: Mapping[str, float] | None = None
+    frame: pd.DataFrame,
+    form: Form,
+    known: Mapping[str, float] | None = None,
+    folds: int | None = None,
 ) -> pd.DataFrame:
-    """For each configuration: what the curve fitted to all others says of it.
+    """For each configuration: what the curve fitted to the others says of it.
 
+    One configuration at a time, or with *folds* so many parts of every region, of whatever order.
     Columns region, configuration, seconds, predicted_s, error (relative, signed) and edge.
     """
     columns = Columns.of(frame)
     everything = np.arange(len(frame))
-    rows = []
-    for i in everything:
-        others, one = columns.take(np.delete(everything, i)), columns.take(everything[i : i + 1])
+    predicted, edge = np.zeros(len(frame)), np.zeros(len(frame), dtype=np.bool_)
+    for out in _parts(columns, folds):
+        others, some = columns.take(np.delete(everything, out)), columns.take(out)
         curve = fit_columns(others, form, known or {})[0]
-        predicted = float(curve.seconds_array(*one.shape)[0])
-        rows.append((predicted, predicted / one.seconds[0] - 1.0, others.has_at_edge(one)))
+        predicted[out] = curve.seconds_array(*some.shape)
+        edge[out] = others.has_at_edge(some)
     result = frame.loc[:, ["region", "configuration", "seconds"]].reset_index(drop=True)
-    result[["predicted_s", "error", "edge"]] = pd.DataFrame(rows, index=result.index)
-    return result
+    error = predicted / columns.seconds - 1.0
+    return result.assign(predicted_s=predicted, error=error, edge=edge)
+
+
+def _parts(columns: Columns, folds: int | None) -> list[NDArray[np.intp]]:
+    """Which configurations are left out together."""
+    rows = len(columns.seconds)
+    if folds is None or folds >= rows:
+        return [np.array([i]) for i in range(rows)]
+    # dealt out region by region, in a fixed random order, so that parts are alike
+    order = np.lexsort((np.random.default_rng(0).random(rows), columns.region))
+    part = np.empty(rows, dtype=np.intp)
+    part[order] = np.arange(rows) % folds
+    return [np.flatnonzero(part == i) for i in range(folds)]
 
 
 def choose(
-    frame: pd.DataFrame, forms: Sequence[Form], known: Mapping[str, float] | None = None
+    frame: pd.DataFrame,
+    forms: Sequence[Form],
+    known: Mapping[str, float] | None = None,
+    folds: int | None = None,
 ) -> Choice:
     """The form with the smallest held-out error (mean over regions of the mean of a region).
 
     Ties (`TIE`) go to the form with fewest coefficients. A form that cannot be fitted when a
-    configuration is missing is no candidate.
+    configuration is missing is no candidate. *folds*: see `held_out`.
     """
     if not forms:
         raise FitError("no forms to choose from")
@@ -93,7 +113,7 @@ def choose(
     refusals: list[str] = []
     for form in forms:
         try:
-            trial = held_out(frame, form, known)
+            trial = held_out(frame, form, known, folds)
             size = fit_columns(Columns.of(frame), form, known or {})[1]
         except FitError as error:
             refusals.append(str(error))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,9 @@ class Document:
     fitted: Mapping[str, Any]
     assumptions: Sequence[str]
     notes: Sequence[str]
+    padded: Curve | None = None
+    graph_sizes: Sequence[int] = ()
+    measured: Mapping[str, Any] = field(default_factory=dict)
 
     def text(self) -> str:
         """The file: a comment, then YAML in a fixed order."""
@@ -56,12 +59,27 @@ class Document:
             "made_by": self.made_by,
             "curve": curve_data(rounded(self.curve, SIGNIFICANT)),
             "range": range_data(self.curve.range),
+            **self._more(),
             "error": error,
             "fit": dict(self.fitted),
         }
         texts = {"assumptions": list(self.assumptions), "notes": list(self.notes)}
         header = f"# Written by `{self.made_by}`: run that again, do not edit. Times in seconds.\n"
         return header + _dump(data, flow=None) + _dump(texts, flow=False)
+
+    def _more(self) -> dict[str, Any]:
+        """What most profiles do not have."""
+        more: dict[str, Any] = {}
+        if self.padded is not None:
+            more["padded"] = {
+                "curve": curve_data(rounded(self.padded, SIGNIFICANT)),
+                "range": range_data(self.padded.range),
+            }
+        if self.graph_sizes:
+            more["graph_sizes"] = list(self.graph_sizes)
+        if self.measured:
+            more["measured"] = dict(self.measured)
+        return more
 
     def summary(self) -> str:
         """One line: the name and the held-out mean errors."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from time import perf_counter_ns
 from typing import Any, Protocol
 
 import pandas as pd
@@ -22,6 +22,10 @@ class Device(Protocol):
     blocks: int
     block_size: int
 
+    def now_ns(self) -> int:
+        """The host's clock; on a CPU the time that the thread computed."""
+        ...
+
     def prepare(self, rows: list[tuple[list[int], int, list[int]]]) -> Any:
         """Host work before a pass over rows (new token ids, entries before them, KV blocks)."""
         ...
@@ -34,8 +38,9 @@ class Device(Protocol):
         """Its next decode: *tokens* of the members at places *rows*."""
         ...
 
-    def run(self, prepared: Any) -> tuple[list[int], int]:
-        """One pass and its duration: the greedy next token of every row."""
+    def run(self, prepared: Any) -> tuple[list[int], int, int]:
+        """One pass: the greedy next token of every row, and how long it took by the device's own
+        clock (its events; on a CPU the time that the thread computed) and by the wall's."""
         ...
 
     def copy_out(self, blocks: list[int]) -> Any:
@@ -58,7 +63,8 @@ class Pace(Protocol):
 @dataclass(slots=True)
 class Iteration:
     """What one iteration computed and took: the six numbers of its shape, whether it was padded,
-    ``step_ns`` as measured, ``drift`` of the machine then, and the host's work before it:
+    ``step_ns`` by the device's clock and ``wall_ns`` by the wall's, ``drift`` of the machine then,
+    and the host's work before it:
     ``between_ns`` since the iteration before ended (scheduling, bookkeeping), ``prepare_ns``
     (metadata), ``admitted`` rows that were new, ``swap_ns`` of blocks moved for it.
     """
@@ -71,6 +77,7 @@ class Iteration:
     chunk_past: int
     chunk_squared: int
     step_ns: int
+    wall_ns: int
     drift: float
     between_ns: int
     prepare_ns: int
@@ -83,7 +90,8 @@ class Engine:
 
     Durations told to the replica are those measured, divided by the machine's drift, the median of
     ``passes`` passes. ``eos``: token ids that end a request sooner than its limit; without any,
-    lengths are forced.
+    lengths are forced. ``told``: what the replica is told instead, iteration by iteration, so that
+    a schedule can be run again as it was while its durations are measured anew.
     """
 
     def __init__(
@@ -94,8 +102,10 @@ class Engine:
         passes: int = 1,
         eos: frozenset[int] = frozenset(),
         seed: int = 0,
+        told: Sequence[Done] = (),
     ) -> None:
         self.device = device
+        self.told = told
         self.pace = pace
         self.passes = passes
         self.eos = eos
@@ -103,6 +113,7 @@ class Engine:
         self.pool = Blocks(device.blocks)
         self.known: dict[Request, Known] = {}
         self.iterations: list[Iteration] = []
+        self.done: list[Done] = []
         self.outputs: dict[int, list[int]] = {}  # generated ids, by the request's index
         self._ended_at: int | None = None
         self._swap_ns = 0
@@ -120,7 +131,7 @@ class Engine:
     # -- iteration-level -----------------------------------------------------------------------
 
     def iterate(self, work: Work) -> Done:
-        began = perf_counter_ns()
+        began = self.device.now_ns()
         admitted = 0
         rows = []
         for request, past in work.decodes:
@@ -144,7 +155,7 @@ class Engine:
                 known.tokens.append(token)
                 if token in self.eos:
                     ended.append(request)
-        self._ended_at = perf_counter_ns()
+        self._ended_at = self.device.now_ns()
         return Done(done.step_ns, done.host_ns, done.swap_ns, tuple(ended))
 
     def left(self, request: Request) -> None:
@@ -160,20 +171,20 @@ class Engine:
             known.blocks = []
 
     def swap_out(self, request: Request, entries: int) -> None:
-        began = perf_counter_ns()
+        began = self.device.now_ns()
         known = self.known[request]
         held = known.blocks[: -(-entries // self.device.block_size)]
         known.away = self.device.copy_out(held)
         self.drop(request)
-        self._swap_ns += perf_counter_ns() - began
+        self._swap_ns += self.device.now_ns() - began
 
     def swap_in(self, request: Request) -> None:
-        began = perf_counter_ns()
+        began = self.device.now_ns()
         known = self.known[request]
         copy, known.away = known.away, None
         known.blocks = self.pool.take(copy.blocks)
         self.device.copy_in(copy, known.blocks)
-        self._swap_ns += perf_counter_ns() - began
+        self._swap_ns += self.device.now_ns() - began
 
     def _hold(self, known: Known, entries: int) -> None:
         """Blocks for so many *entries*."""
@@ -188,7 +199,7 @@ class Engine:
         self._batch, self._length = members, length or 0
         if length is None:
             return self.iterate(Work(chunks=[(r, r.prompt_tokens, 0) for r in members]))
-        began = perf_counter_ns()
+        began = self.device.now_ns()
         vocab = self.device.vocab
         for request in members:
             self.known[request] = Known(prompt_of(request, vocab, self.seed))
@@ -205,7 +216,7 @@ class Engine:
         if not self._length:
             pasts = [(r, len(self.known[r].tokens) - 1) for r in members]
             return self.iterate(Work(decodes=pasts))
-        began = perf_counter_ns()
+        began = self.device.now_ns()
         last = [self.known[r].tokens[-1] for r in members]
         made = len(self.known[members[0]].tokens) - members[0].prompt_tokens
         prepared = self.device.next_of_rectangle(self._rectangle, last, rows)
@@ -219,7 +230,7 @@ class Engine:
             self.known[request].tokens.append(token)
             if token in self.eos:
                 ended.append(request)
-        self._ended_at = perf_counter_ns()
+        self._ended_at = self.device.now_ns()
         return replace(done, ended=tuple(ended))
 
     def _finish_batch(self) -> None:
@@ -233,13 +244,13 @@ class Engine:
         self, prepared: Any, began: int, shape: Shape, admitted: int, padded: bool = False
     ) -> tuple[list[int], Done]:
         """Run what is *prepared* and write down what it took."""
-        ready = perf_counter_ns()
+        ready = self.device.now_ns()
         drift = 1.0 if self.pace is None else self.pace.tick()
         passes = [self.device.run(prepared) for _ in range(self.passes)]
-        step = sorted(ns for _, ns in passes)[(len(passes) - 1) // 2]
+        step, wall = sorted((ns, wall) for _, ns, wall in passes)[(len(passes) - 1) // 2]
         between = 0 if self._ended_at is None else began - self._ended_at
         row = Iteration(
-            padded, *shape, step, drift, between, ready - began, self._swap_ns, admitted
+            padded, *shape, step, wall, drift, between, ready - began, self._swap_ns, admitted
         )
         self.iterations.append(row)
         self._swap_ns = 0
@@ -247,6 +258,9 @@ class Engine:
         done = Done(
             max(round(step / drift), 1), round(max(host, 0) / drift), round(row.swap_ns / drift)
         )
+        self.done.append(done)
+        if self.told:
+            done = self.told[len(self.done) - 1]
         return passes[0][0], done
 
 

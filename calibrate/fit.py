@@ -20,16 +20,18 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
+from calibrate.faults import CalibrationError
 from calibrate.samples import SHAPE, Floats, Ints, box, shapes
 from sim.steptime import Affine, Curve, Grid, Knee, Range, Table
 
-Points = tuple[float, ...] | Literal["every"] | None
+Points = tuple[float, ...] | Literal["every", "small"] | None
 """Where a table has points: these (the ends of the data are added, what lies beyond them is
-dropped), every measured place, or no table at all."""
+dropped), every measured place, every small one and some of the others, or no table at all."""
 
-SPACING = 1.1
+SPACING, SMALL, WIDE = 1.1, 32, 1.25
 """`every` leaves out a place less than 10 % above the one before it: closer than that, two
-neighbours differ by noise more than by work."""
+neighbours differ by noise more than by work. `small` keeps all up to 32, where one row more of a
+GEMM tile may cost a third of a step, and above them those 25 % apart."""
 
 HUBER = 1.345
 """Residuals beyond this many standard deviations count linearly (95 % efficiency on normal
@@ -39,12 +41,15 @@ NOISE_FLOOR = 0.002
 """The smallest standard deviation believed, relative: else a form that is exact on half of the
 data would call the other half outliers."""
 
+MANY_PLACES, KNEES = 100, 32
+"""A knee is looked for at every measured place; of more than a hundred, at so many of them."""
+
 ROUNDS = 40
 SCALE_ROUNDS = 5
 """Re-weightings at most, and those in which the standard deviation is estimated again."""
 
 
-class FitError(ValueError):
+class FitError(CalibrationError):
     """A form cannot be fitted to these samples; the message says what is lacking."""
 
 
@@ -109,9 +114,10 @@ class Columns:
         n, context, _, tokens, past, _ = self.shape
         return box(n, context, tokens, past)
 
-    def has_at_edge(self, one: Columns) -> bool:
-        n, context, _, tokens, past, _ = one.shape
-        return bool(self.range().outside(n, context, tokens, past)[0])
+    def has_at_edge(self, other: Columns) -> NDArray[np.bool_]:
+        """Which of *other* lie outside the box that these span."""
+        n, context, _, tokens, past, _ = other.shape
+        return self.range().outside(n, context, tokens, past)
 
     def axis(self, name: str) -> Floats:
         """What a table runs over: the decodes, the prefill tokens, or both (dense)."""
@@ -173,7 +179,7 @@ def _fit_knee(
     tokens = data.axis("dense")
     names = ["base_s", "per_token_s", *form.terms]
     best: tuple[float, float] | None = None
-    for knee in np.unique(tokens)[1:-1]:
+    for knee in _some(np.unique(tokens)[1:-1]):
         _, loss = _solve(form, _knee_columns(data, form, knee), names, rest, data, rounds=1)
         if best is None or loss < best[0]:
             best = (loss, float(knee))
@@ -190,6 +196,13 @@ def _fit_knee(
         range=data.range(),
     )
     return curve, len(solution) + 1
+
+
+def _some(places: Floats) -> Floats:
+    """All of a few places, `KNEES` of many."""
+    if len(places) <= MANY_PLACES:
+        return places
+    return places[np.linspace(0, len(places) - 1, KNEES).round().astype(np.int64)]
 
 
 def _knee_columns(data: Columns, form: Form, knee: float) -> Floats:
@@ -255,10 +268,12 @@ def _median(values: Floats, weight: Floats) -> float:
 def _points(spec: Points, values: Floats) -> tuple[float, ...]:
     places = np.unique(values)
     low, high = float(places[0]), float(places[-1])
-    if spec == "every":
+    if isinstance(spec, str):
         kept = [low]
         for place in places[1:]:
-            if place >= kept[-1] * SPACING:
+            if place >= kept[-1] * (SPACING if spec == "every" else WIDE) or (
+                spec == "small" and place <= SMALL
+            ):
                 kept.append(float(place))
         if kept[-1] != high:  # the end of the data is always a point
             kept = [*(kept[:-1] if len(kept) > 1 else kept), high]

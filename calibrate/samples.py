@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from calibrate.faults import CalibrationError
 from sim.steptime import Range
 
 Ints = NDArray[np.int64]
@@ -26,7 +27,7 @@ COLUMNS: tuple[str, ...] = (*SHAPE, "seconds", "region", "configuration")
 samples of one configuration have one shape and are held out together."""
 
 
-class SamplesError(ValueError):
+class SamplesError(CalibrationError):
     """Measurements that no curve can be fitted to; the message names the row and the column."""
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 import io
 import sys
-from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-DONE, SOME_FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
-MOST_SHOWN = 100
+from experiments.answering import DONE, MOST_SHOWN, SOME_FAILED, WRONG_INPUT
+from experiments.answering import answered as _answered
+from experiments.answering import tell as _tell
+from experiments.answering import tell_faults as _tell_faults
+from experiments.cli_calibrate import calibrate
+from experiments.cli_validate import validate
 
 app = typer.Typer(
     name="itersim",
@@ -25,6 +27,7 @@ app = typer.Typer(
 )
 trace = typer.Typer(help="Look at trace files.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(trace, name="trace")
+app.add_typer(calibrate, name="calibrate")
 
 SpecFile = Annotated[Path, typer.Argument(metavar="SPEC", help="The experiment's YAML file.")]
 Overrides = Annotated[
@@ -63,72 +66,6 @@ def main() -> None:
     # what `timeout` and cluster schedulers send ends a run as Ctrl-C does
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     app(prog_name="itersim")
-
-
-def _answered(command: Callable[..., int | None]) -> Callable[..., None]:
-    """Turn what a command returns or raises into an exit code and words on stderr."""
-
-    @functools.wraps(command)
-    def answered(*args: Any, **options: Any) -> None:
-        try:
-            code = command(*args, **options)
-        except KeyboardInterrupt:
-            _tell("itersim: interrupted; results of earlier runs are as they were")
-            code = INTERRUPTED
-        except (typer.Exit, typer.Abort, typer.BadParameter, BrokenPipeError):
-            raise
-        except Exception as error:
-            code = _explain(error)
-        raise typer.Exit(code or DONE)
-
-    return answered
-
-
-def _tell(text: str) -> None:
-    print(text, file=sys.stderr)
-
-
-def _explain(error: Exception) -> int:
-    """Say what is wrong: the user's mistakes in words, ours with what we need to mend them."""
-    from experiments.faults import SpecError
-    from experiments.output import OutputError
-    from workloads.faults import TraceError
-
-    if isinstance(error, SpecError):
-        _tell_faults(error.faults)
-        return WRONG_INPUT
-    if isinstance(error, TraceError):
-        _tell(str(error))
-        return WRONG_INPUT
-    missing_extra = isinstance(error, ImportError) and "itersim[" in str(error)
-    if isinstance(error, OutputError) or missing_extra or _is_out_of_range(error):
-        _tell(f"itersim: {error}")
-        return WRONG_INPUT
-    if isinstance(error, MemoryError):
-        _tell("itersim: out of memory; simulate fewer requests at once (requests, limit, seeds)")
-        return SOME_FAILED
-    import traceback
-
-    _tell(f"itersim: a bug in itersim: {type(error).__name__}: {error}")
-    _tell("Please report it, with the command, the spec and what follows.")
-    traceback.print_exception(error)
-    return SOME_FAILED
-
-
-def _is_out_of_range(error: Exception) -> bool:
-    """What a spec can ask for and only the run can notice: shapes and times beyond all bounds."""
-    from sim.steptime import StepTimeError
-    from workloads.exact import ClockRangeError
-
-    return isinstance(error, StepTimeError | ClockRangeError)
-
-
-def _tell_faults(faults: Iterable[object]) -> None:
-    lines = list(map(str, faults))
-    for line in lines[:MOST_SHOWN]:
-        _tell(line)
-    if len(lines) > MOST_SHOWN:
-        _tell(f"... and {len(lines) - MOST_SHOWN} more")
 
 
 def _version(wanted: bool) -> None:
@@ -179,14 +116,11 @@ def run(
     from experiments.painter import Painter
 
     painter = Painter(apart=True)
-    from experiments.load import load_spec
     from experiments.progress import Progress
 
     progress = Progress()
     try:
-        experiment = load_spec(spec, overrides or ())
-        if strict and experiment.is_trace():
-            experiment = load_spec(spec, [*(overrides or ()), "workload.trace.strict=true"])
+        experiment = _loaded(spec, overrides, strict)
         from experiments.run import run as run_spec
 
         outcome = run_spec(
@@ -203,9 +137,117 @@ def run(
         progress.close()
         painter.close()
     print(outcome.text)
-    for failure in outcome.failed:
+    return _failures(outcome.failed)
+
+
+@app.command()
+@_answered
+def sweep(
+    spec: SpecFile,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            "--jobs",
+            "-j",
+            min=1,
+            metavar="N",
+            help="How many processes simulate.  [default: one per CPU]",
+        ),
+    ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Simulate on the workers of the Dask scheduler there, such as tcp://host:8786.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Where results go; what is complete there stays.  [default: results/<name>]",
+        ),
+    ] = None,
+    overrides: Overrides = None,
+    requests: Annotated[
+        bool, typer.Option("--requests", help="Write requests.csv of every cell too.")
+    ] = False,
+    best: Annotated[
+        str | None,
+        typer.Option(
+            metavar="METRIC",
+            help="What the best cell is best at.  [default: goodput, or output tokens/s]",
+        ),
+    ] = None,
+    strict: Strict = False,
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite", help="Replace cells that were made from other settings."),
+    ] = False,
+) -> int:
+    """Simulate what is missing of an experiment.
+
+    Cell by cell, on all processors or a cluster; stopped, the same command goes on with it.
+    """
+    if cluster is not None and jobs is not None:
+        raise typer.BadParameter("the cluster decides how many", param_hint="'--jobs'")
+    from experiments.best import check_goal, default_goal
+
+    if best is not None:
+        try:
+            check_goal(best)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="'--best'") from None
+    experiment = _loaded(spec, overrides, strict)
+    from experiments.sweep_progress import SweepProgress
+    from experiments.sweep_run import sweep as sweep_spec
+
+    progress = SweepProgress(best or default_goal(experiment))
+    try:
+        outcome = sweep_spec(
+            experiment,
+            out=Path("results", experiment.name) if out is None else out,
+            pool=_pool(jobs, cluster),
+            requests=requests,
+            overwrite=overwrite,
+            watch=progress,
+        )
+    finally:
+        progress.close()
+    *texts, results = outcome.text.split("\n\n")
+    if told := progress.best.text():
+        texts.append(f"best: {told}")
+    print("\n\n".join([*texts, results]))
+    return _failures(outcome.failed)
+
+
+def _pool(jobs: int | None, address: str | None) -> Any:
+    if address is not None:
+        from experiments.cluster import cluster
+
+        return cluster(address)
+    from experiments.pools import cpus, processes
+
+    return processes(jobs or cpus())
+
+
+def _loaded(spec: Path, overrides: list[str] | None, strict: bool) -> Any:
+    """The experiment, a trace that it replays read strictly if told."""
+    from experiments.load import load_spec
+
+    experiment = load_spec(spec, overrides or ())
+    if strict and experiment.is_trace():
+        experiment = load_spec(spec, [*(overrides or ()), "workload.trace.strict=true"])
+    return experiment
+
+
+def _failures(failed: list[str]) -> int:
+    """Name the cells that failed."""
+    for failure in failed[:MOST_SHOWN]:
         _tell(f"itersim: {failure}")
-    return SOME_FAILED if outcome.failed else DONE
+    if len(failed) > MOST_SHOWN:
+        _tell(f"itersim: and {len(failed) - MOST_SHOWN} more, see failed.txt")
+    return SOME_FAILED if failed else DONE
 
 
 def _window(text: str | None) -> tuple[int, int] | None:
@@ -351,3 +393,6 @@ def _read(
             for line in error.errors(include_url=False)
         ) from None
     return read_trace(TraceSettings(**dict(settings)))
+
+
+app.command()(validate)

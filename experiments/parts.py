@@ -162,16 +162,26 @@ def slo_of(said: Slo) -> sim.Slo | None:
     return sim.Slo(ttft_s=said.ttft_s, tpot_s=said.tpot_s, e2e_s=said.e2e_s, **some)
 
 
-def step_time_of(step_time: AnyStepTime) -> steptime.StepTime:
-    """The curve, loaded or made, in its captured graphs if it has some."""
+def step_time_of(step_time: AnyStepTime, *, padded: bool = False) -> steptime.StepTime:
+    """The curve, loaded or made, in its captured graphs if it has some; *padded*: that of the
+    rectangles which `static` computes, where a profile has one."""
+    graphs = step_time.graph_batches
     if isinstance(step_time, Profile):
         from experiments.profiles import profile_of
 
-        curve: Any = profile_of(step_time.profile, step_time.extrapolate).curve
-        curve = steptime.slower_decodes(curve, step_time.decode_factor)
+        profile = profile_of(step_time.profile, step_time.extrapolate)
+        profile = profile.with_slower_decodes(step_time.decode_factor)
+        if graphs is None:
+            return profile.step_time(padded=padded)
+        curve: Any = profile.curve if not padded or profile.padded is None else profile.padded
     else:
         curve = _made(step_time)
-    return curve if step_time.graph_batches is None else _bucketed(curve, step_time.graph_batches)
+    return curve if graphs is None else _bucketed(curve, graphs)
+
+
+def is_padded(scheduler: AnyScheduler) -> bool:
+    """Whether it computes rectangles: every row as long as the longest."""
+    return isinstance(scheduler, StaticScheduler) and scheduler.padding
 
 
 def _bucketed(curve: Any, graphs: GraphBatches) -> steptime.Bucketed:

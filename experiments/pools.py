@@ -19,12 +19,24 @@ from typing import Any
 
 from experiments.task import Answer, Task, simulated
 
+
+class PoolError(Exception):
+    """Cells cannot be simulated there; the message says why and what to do."""
+
+
 Answers = Generator[tuple[Task, Answer], None, None]
 Pool = Callable[[Iterable[Task]], Answers]
 
 AHEAD = 3
 """Tasks handed out per process: one is simulated, the others wait at hand."""
 KILLED = "its process was killed, alone on it (out of memory?); simulate fewer requests"
+
+
+def cpus() -> int:
+    """How many CPUs this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def alone(tasks: Iterable[Task]) -> Answers:

@@ -14,7 +14,7 @@ from experiments.causes import question
 from experiments.output import OutputError
 from experiments.painter import Painter
 from experiments.pictures import Pictures
-from experiments.pools import Pool
+from experiments.pools import Pool, PoolError
 from experiments.run import Outcome
 from experiments.spec import Spec, Variant
 from experiments.store import Names, Store
@@ -106,8 +106,8 @@ def sweep(
             failed = [f"{'/'.join(cell.names)}: {errors[cell]}" for cell in cells if cell in errors]
             done = [(cell, found[cell]) for cell in cells if cell in found]
             return _finished(spec, store, done, failed, painter or Painter())
-        except OutputError as error:
-            raise OutputError(f"{error}; {_kept(count, out)}") from None
+        except (OutputError, PoolError) as error:
+            raise type(error)(f"{error}; {_kept(count, out)}") from None
         except KeyboardInterrupt:
             raise Interrupted(f"interrupted; {_kept(count, out)}") from None
 

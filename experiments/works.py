@@ -10,6 +10,7 @@ from experiments.address import Addresses, files_of, itersim_version
 from experiments.cells import Cell
 from experiments.parts import (
     clients_of,
+    is_padded,
     labels_of,
     nanoseconds,
     policy_of,
@@ -97,7 +98,7 @@ def _cells(variant: Variant, shared: dict[str, Any]) -> Iterator[Cell]:
             seed=0,
             server=server_of(scheduler),
             policy=policy_of(scheduler),
-            curve=step_time_of(spec.step_time_of(name)),
+            curve=step_time_of(spec.step_time_of(name), padded=is_padded(scheduler)),
             horizon_ns=None if spec.horizon_s is None else nanoseconds(spec.horizon_s),
             fast_forward=spec.fast_forward,
             slo=slo_of(spec.slo),

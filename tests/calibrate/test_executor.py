@@ -49,6 +49,11 @@ class Ledger:
         self.blocks = blocks
         self.memory = np.full((blocks, SIZE), NOWHERE)
         self.widths: list[int] = []
+        self.clock = 0
+
+    def now_ns(self) -> int:
+        self.clock += 100
+        return self.clock
 
     def prepare(self, rows: list[tuple[list[int], int, list[int]]]) -> Any:
         return [(list(new), past, list(blocks)) for new, past, blocks in rows]
@@ -63,10 +68,10 @@ class Ledger:
             assert len(state["rows"][place]) <= state["room"]
         return {**state, "rows": [state["rows"][place] for place in rows]}
 
-    def run(self, prepared: Any) -> tuple[list[int], int]:
+    def run(self, prepared: Any) -> tuple[list[int], int, int]:
         if isinstance(prepared, dict):
             self.widths.append(len(prepared["rows"]))
-            return [checksum(row) for row in prepared["rows"]], 1_000
+            return [checksum(row) for row in prepared["rows"]], 1_000, 1_100
         out = []
         for new, past, blocks in prepared:
             for i, token in enumerate(new):
@@ -75,7 +80,7 @@ class Ledger:
             entries = self.memory[blocks].reshape(-1)[: past + len(new)].tolist()
             assert NOWHERE not in entries
             out.append(checksum(entries))
-        return out, 1_000
+        return out, 1_000, 1_100
 
     def copy_out(self, blocks: list[int]) -> Copy:
         held = self.memory[blocks].copy()

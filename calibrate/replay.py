@@ -1,0 +1,135 @@
+"""A trace served by the real engine under one policy, and the same schedule run once more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from calibrate.clock import Drift, Runner
+from calibrate.executor import Device, Engine
+from calibrate.host import host_s
+from calibrate.points import Point
+from calibrate.retimed import retimed
+from sim import Run, Server, Trace
+from sim.executed import execute
+from sim.executor import Done
+from sim.settings import Policy
+
+Ints = NDArray[np.int64]
+
+UNSTEADY = 1.3
+"""A replay in which the machine was slower than this against the reference is run again."""
+TRIES = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A policy on a server, by the name that reports give it."""
+
+    name: str
+    server: Server
+    policy: Policy
+
+
+class AnchorPace:
+    """Runs a fixed decode before every 8th iteration and a fixed prefill before every 24th, off
+    the engine's clock: their trailing median is the machine's drift.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        anchors: tuple[Point, Point],
+        references: dict[str, float],
+        decode_every: int = 8,
+        prefill_every: int = 24,
+    ) -> None:
+        self.runner = runner
+        self.points = dict(zip(("decode", "prefill"), anchors, strict=True))
+        self.every = {"decode": decode_every, "prefill": prefill_every}
+        self.drift = Drift(references=dict(references))
+        self.count = 0
+        self.worst = 1.0
+
+    def tick(self) -> float:
+        for kind, every in self.every.items():
+            if self.count % every == 0:
+                self.runner.prepare(self.points[kind])
+                readings = sorted(self.runner.run().step_s for _ in range(3))
+                self.drift.add(kind, readings[1])
+        self.count += 1
+        self.worst = max(self.worst, self.drift.factor)
+        return self.drift.factor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay:
+    """A real run: ``table`` has a row per iteration, ``done`` what the replica was told of each,
+    ``worst`` the largest drift; ``again`` is the table of the same schedule run once more.
+    """
+
+    case: Case
+    run: Run
+    table: pd.DataFrame
+    done: tuple[Done, ...]
+    worst: float
+    discarded: int
+    again: pd.DataFrame | None = None
+
+    def raw(self) -> Run:
+        """The run by the wall's clock: the machine's drift and its other users left in."""
+        return retimed(self.run, *as_read(self.table))
+
+    def repeated(self, raw: bool = False) -> Run | None:
+        """The run with the durations that it had the second time; *raw*: by the wall's clock."""
+        if self.again is None:
+            return None
+        return retimed(self.run, *(as_read if raw else normalised)(self.again))
+
+
+def normalised(table: pd.DataFrame) -> tuple[Ints, Ints]:
+    """Steps and host work in ns at the reference speed."""
+    step = np.rint((table["step_ns"] / table["drift"]).to_numpy(np.float64)).astype(np.int64)
+    return np.maximum(step, 1), np.rint(host_s(table) * 1e9).astype(np.int64)
+
+
+def as_read(table: pd.DataFrame) -> tuple[Ints, Ints]:
+    """Steps by the wall's clock and host work, with all that happened to the machine."""
+    host = np.rint(host_s(table) * table["drift"].to_numpy() * 1e9).astype(np.int64)
+    return table["wall_ns"].to_numpy(np.int64), host
+
+
+def replay(
+    device: Device,
+    trace: Trace,
+    case: Case,
+    pace: Callable[[], AnchorPace],
+    passes: int = 3,
+    told: tuple[Done, ...] = (),
+) -> Replay:
+    """Serve *trace* for real, every iteration the median of *passes* passes.
+
+    A replay in which the machine's drift passes `UNSTEADY` is discarded and run again, up to
+    `TRIES` times in all; the last is kept whatever it was. With *told* durations the schedule is
+    that of the run they come from.
+    """
+    discarded = -1
+    while discarded < TRIES - 1:
+        discarded += 1
+        steps = pace()
+        engine = Engine(device, pace=steps, passes=passes, told=told)
+        run = execute(trace, case.server, case.policy, engine)
+        if steps.worst <= UNSTEADY:
+            break
+    return Replay(
+        case=case,
+        run=run,
+        table=engine.table(),
+        done=tuple(engine.done),
+        worst=steps.worst,
+        discarded=discarded,
+    )

@@ -1,0 +1,80 @@
+"""`itersim validate`: the simulation beside what was measured."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from experiments.answering import DONE, SOME_FAILED, answered
+from experiments.cli_calibrate import one_thread
+
+
+@answered
+def validate(
+    spec_file: Annotated[Path, typer.Argument(metavar="SPEC", help="The experiment's YAML file.")],
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Run for real: a preset such as tiny, or a config.json."),
+    ] = None,
+    device: Annotated[str, typer.Option(metavar="DEVICE", help="cpu or cuda.")] = "cpu",
+    dtype: Annotated[str | None, typer.Option(metavar="DTYPE", help="fp32, bf16 or fp16.")] = None,
+    minutes: Annotated[
+        float, typer.Option(min=0.1, metavar="MINUTES", help="Time for the calibration in it.")
+    ] = 2.5,
+    load: Annotated[
+        float,
+        typer.Option(
+            min=0.05,
+            max=1.0,
+            metavar="SHARE",
+            help="Spread the arrivals so that the policy with the least capacity is so busy.",
+        ),
+    ] = 0.6,
+    passes: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Real iterations are the median of N passes.")
+    ] = 3,
+    weights: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder of safetensors.  [default: random weights]"),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where to.  [default: results/validate-NAME]")
+    ] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PATH=VALUE", help="Replace one value of the spec."),
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with 1 if a bar is missed.")
+    ] = False,
+) -> int:
+    """Compare simulated runs with real ones.
+
+    SPEC's schedulers run on a real engine and in simulation. Step times are measured in the same
+    run, whatever the spec says.
+    """
+    one_thread()
+    from experiments.load import load_spec
+    from experiments.validate_engine import Asked, ValidationError
+    from experiments.validate_engine import validate as run_both
+
+    if model is None:
+        raise ValidationError("say --model NAME to run the spec for real, such as --model tiny")
+    spec = load_spec(spec_file, overrides or ())
+    folder = Path("results", f"validate-{spec.name}") if out is None else out
+    asked = Asked(
+        model=model,
+        device=device,
+        dtype=dtype,
+        minutes=minutes,
+        load=load,
+        passes=passes,
+        weights=weights,
+        command=" ".join(["itersim", *sys.argv[1:]]),
+    )
+    outcome = run_both(spec, asked, folder)
+    print(outcome.text)
+    return DONE if outcome.reached or not strict else SOME_FAILED

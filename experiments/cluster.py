@@ -1,0 +1,122 @@
+"""Who simulates the cells of a sweep on many machines: workers of a Dask cluster, which come and
+go."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any
+
+from experiments.address import itersim_version
+from experiments.pools import Answers, Pool, PoolError
+from experiments.task import Answer, Task, simulated
+
+AHEAD = 3
+"""Tasks handed out per thread of the cluster."""
+RETRIES = 2
+"""How often a task is tried again that went wrong for a reason of its worker's."""
+PATIENCE_S = 30
+"""How long to wait for the scheduler, and for a first worker."""
+COUNTED_S = 5
+"""How often the workers are counted."""
+
+
+def cluster(address: str, patience_s: float = PATIENCE_S) -> Pool:
+    """On the workers of the Dask scheduler at *address*, which must have this version of itersim
+    and, where a spec names files, these at the same place. PoolError where there are none."""
+
+    def pool(tasks: Iterable[Task]) -> Answers:
+        with _connected(address, patience_s) as client:
+            yield from _answers(client, iter(tasks), address)
+
+    return pool
+
+
+def _answers(client: Any, tasks: Iterator[Task], address: str) -> Answers:
+    from distributed import as_completed
+
+    running: dict[Any, Task] = {}
+    coming = as_completed(loop=client.loop)
+    counted, room = 0.0, 0
+    while True:
+        if time.monotonic() - counted > COUNTED_S:
+            counted = time.monotonic()
+            room = AHEAD * max(sum(client.nthreads().values()), 1)
+        for task in islice(tasks, max(room - len(running), 0)):
+            future = client.submit(simulated, task, pure=False, retries=RETRIES)
+            running[future] = task
+            coming.add(future)
+        if not running:
+            return
+        future = next(coming)
+        answer = _answer_of(future, address)
+        yield running.pop(future), answer
+
+
+def _answer_of(future: Any, address: str) -> Answer:
+    from distributed import KilledWorker
+
+    if future.cancelled() or future.status == "lost":
+        raise _gone(address)
+    error = future.exception()
+    if error is None:
+        answer: Answer = future.result()
+        return answer
+    if isinstance(error, KilledWorker):
+        return Answer(error="its worker was killed, again and again (out of memory?)")
+    return Answer(error=f"its worker failed: {type(error).__name__}: {error}")
+
+
+@contextmanager
+def _connected(address: str, patience_s: float) -> Iterator[Any]:
+    try:
+        from distributed import Client
+    except ImportError:
+        raise ImportError("--cluster needs Dask: pip install 'itersim[cluster]'") from None
+    try:
+        client = Client(address, timeout=patience_s)
+    except (OSError, ValueError, TypeError) as error:
+        raise PoolError(
+            f"no Dask scheduler answers at {address} ({_short(error)}); start one with `dask "
+            "scheduler`, workers with `dask worker ADDRESS --nthreads 1`, and give the address "
+            "that it prints, such as tcp://host:8786"
+        ) from None
+    try:
+        _check_workers(client, address, patience_s)
+        yield client
+    finally:
+        client.close(timeout=5)
+
+
+def _check_workers(client: Any, address: str, patience_s: float) -> None:
+    try:
+        client.wait_for_workers(1, timeout=patience_s)
+    except TimeoutError:
+        raise PoolError(
+            f"the Dask scheduler at {address} has no workers; start some with "
+            f"`dask worker {address} --nthreads 1`"
+        ) from None
+    try:
+        versions = client.run(itersim_version)
+    except Exception as error:
+        raise PoolError(
+            f"workers at {address} cannot import itersim ({_short(error)}); install it there"
+        ) from None
+    mine = itersim_version()
+    others = sorted({version for version in versions.values() if version != mine})
+    if others:
+        raise PoolError(
+            f"workers at {address} have itersim {', '.join(others)} and this is {mine}; install "
+            "the same version there"
+        )
+
+
+def _gone(address: str) -> PoolError:
+    return PoolError(f"the Dask scheduler at {address} is gone; start it again")
+
+
+def _short(error: Exception) -> str:
+    text = str(error).strip().splitlines()
+    return text[0] if text else type(error).__name__
