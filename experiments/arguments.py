@@ -141,13 +141,16 @@ def closed_forms(spec: Spec, scheduler: str) -> dict[str, float]:
 @dataclass(frozen=True, slots=True)
 class Bar:
     """A condition: the ratio with it (and all before), and by what factor it changed it. *best*
-    names the schedulers that were compared, `of` and `over`."""
+    names the schedulers that were compared, `of` and `over`, *top* and *bottom* are what they make,
+    without what a closed form adds."""
 
     label: str
     total: Estimate
     factor: Estimate
     closed_form: bool
     best: tuple[str, str]
+    top: Estimate
+    bottom: Estimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +184,17 @@ def bars_of(figure: WaterfallFigure, points: Points, swept: Swept) -> list[Bar]:
         base = before or dict.fromkeys(total, 1.0)
         grown = {seed: total[seed] / base[seed] for seed in total if seed in base}
         closed = step.pipeline is not None and not (step.of or step.over)
-        found.append(Bar(step.label, _estimate(total), _estimate(grown), closed, (best, least)))
+        found.append(
+            Bar(
+                label=step.label,
+                total=_estimate(total),
+                factor=_estimate(grown),
+                closed_form=closed,
+                best=(best, least),
+                top=_estimate(top),
+                bottom=_estimate(bottom),
+            )
+        )
         if not found[1:]:
             first, before = sides, total
         elif not figure.alone:
