@@ -77,7 +77,8 @@ class Results:
     def table(self, metrics: Sequence[str], schedulers: Sequence[str] = ()) -> list[Row]:
         """A row per point and scheduler: what is swept, means and half-widths."""
         rows = []
-        for key, entry in (self.swept or {None: {}}).items():
+        none: Mapping[str | None, Mapping[str, Any]] = {None: {}}
+        for key, entry in (self.swept or none).items():
             for name in schedulers or self.schedulers:
                 row: Row = {**entry, "scheduler": name}
                 for metric in metrics:

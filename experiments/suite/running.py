@@ -26,7 +26,7 @@ TABLE, CAUSE, README = "table.csv", "cause.txt", "README.md"
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """An experiment that was run: what to print, and the cells that failed, each with its reason."""
+    """An experiment that was run: what to print, and the cells that failed, with their reasons."""
 
     experiment: Experiment
     text: str
@@ -49,7 +49,7 @@ def chosen(names: Sequence[str]) -> list[Experiment]:
 
 
 def spec_of(experiment: Experiment, quick: bool, data: Path | None) -> Spec:
-    """Its spec: small with *quick*, with the public traces of the folder *data* where there is one."""
+    """Its spec: small with *quick*, with public traces where there is a folder *data* of them."""
     variants: Mapping[str, Any] = yaml.safe_load(VARIANTS.read_text(encoding="utf-8"))
     overrides: list[str] = []
     if data is not None:
@@ -144,6 +144,6 @@ def _readme(
     pictures = "\n".join(f"![{f.file}]({f.file}.png)" for f in spec.figures or ())
     return (
         f"# {experiment.title}\n\n{sentence}\n\n{pictures}\n\n"
-        f"`{command}` makes this folder ({TABLE}: means over seeds with the half-widths of their 95 % "
-        f"intervals); the experiment is `experiments/configs/suite/{experiment.file.name}`.\n"
+        f"`{command}` makes this folder ({TABLE}: means over seeds with the half-widths of their "
+        f"95 % intervals) from `experiments/configs/suite/{experiment.file.name}`.\n"
     )

@@ -110,8 +110,8 @@ def host(results: Results) -> Told:
     return rows, (
         f"{axis.shown(axis.values[-1])} of host work per iteration cost synchronous scheduling "
         f"{loss['synchronous']:.1%} of its throughput, asynchronous {loss['asynchronous']:.1%}: a "
-        f"token takes {ms(tpot)} without any, so the work fits beside the iteration before, and the "
-        f"device waits for {share:.1%} of its time."
+        f"token takes {ms(tpot)} without any, so the work fits beside the iteration before, and "
+        f"the device waits for {share:.1%} of its time."
     )
 
 
@@ -168,9 +168,9 @@ def tenants(results: Results) -> Told:
     jain = {name: results.mean(name, "jain_service", key) for name in results.schedulers}
     return rows, (
         f"At {axis.values[-1]:g} requests/s, 2 of them the light tenant's, {good['fcfs']:.1%} of "
-        f"its answers begin within a second first come, first served, as they wait behind the heavy "
-        f"tenant's, and {good['fair']:.1%} under the fair order, which serves next whoever was "
-        f"served less (Jain's index of service {jain['fcfs']:.2f} and {jain['fair']:.2f})."
+        f"its answers begin within a second first come, first served, as they wait behind the "
+        f"heavy tenant's, and {good['fair']:.1%} under the fair order, which serves next whoever "
+        f"was served less (Jain's index of service {jain['fcfs']:.2f} and {jain['fair']:.2f})."
     )
 
 
