@@ -210,6 +210,87 @@ def sweep(
     return _failures(failed)
 
 
+@app.command()
+@_answered
+def suite(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="Which experiments.  [default: all]"),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Small runs: minutes instead of half an hour.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Where results go, a folder for each.  [default: results/suite, or suite-quick]",
+        ),
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            "--jobs",
+            "-j",
+            min=1,
+            metavar="N",
+            help="How many processes simulate.  [default: one per CPU]",
+        ),
+    ] = None,
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite", help="Replace cells that were made from other settings."),
+    ] = False,
+) -> int:
+    """Run the benchmark suite: the field's arguments, with figures, tables and causes.
+
+    Where the environment names a folder of public traces (ITERSIM_DATA), these are used.
+    """
+    import os
+    import time
+
+    from experiments.suite.running import NoSuchExperimentError, chosen, run_suite
+    from experiments.sweep_progress import SweepProgress
+
+    try:
+        experiments = chosen(names or ())
+    except NoSuchExperimentError as error:
+        raise typer.BadParameter(str(error), param_hint="NAME") from None
+    folder = Path("results", "suite-quick" if quick else "suite") if out is None else out
+    data = os.environ.get("ITERSIM_DATA")
+    progress = SweepProgress("output_tokens_per_s")
+    failed: list[str] = []
+    begun = time.monotonic()
+    try:
+        for one in run_suite(
+            experiments,
+            folder,
+            _pool(jobs, None),
+            quick=quick,
+            data=Path(data) if data else None,
+            overwrite=overwrite,
+            watch=progress,
+        ):
+            progress.close()
+            print(f"{one.experiment.name}: {one.text}\n", flush=True)
+            _tell(f"{one.experiment.name}: {time.monotonic() - begun:.0f} s since the beginning")
+            failed += [f"{one.experiment.name}/{failure}" for failure in one.failed]
+    finally:
+        progress.close()
+    print(f"results in {folder}")
+    return _failures(failed)
+
+
+def _pool(jobs: int | None, address: str | None) -> Any:
+    if address is not None:
+        from experiments.cluster import cluster
+
+        return cluster(address)
+    from experiments.pools import cpus, processes
+
+    return processes(jobs or cpus())
+
+
 def _loaded(spec: Path, overrides: list[str] | None, strict: bool) -> Any:
     """The experiment, a trace that it replays read strictly if told."""
     from experiments.load import load_spec

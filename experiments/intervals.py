@@ -49,8 +49,11 @@ def is_quantile(metric: str) -> bool:
     return _QUANTILE.search(metric) is not None
 
 
-def estimate(values: Sequence[float], quantile: bool = False) -> Estimate:
-    """The estimate from at least one value, one per seed; *quantile*: of what each is one."""
+def estimate(
+    values: Sequence[float], quantile: bool = False, confidence: float = CONFIDENCE
+) -> Estimate:
+    """The estimate from at least one value, one per seed; *quantile*: of what each is
+    one; the interval at *confidence*."""
     n = len(values)
     mean = math.fsum(values) / n
     if n < 2 or max(values) - min(values) <= 1e-12 * abs(mean):  # equal but for rounding
@@ -62,7 +65,7 @@ def estimate(values: Sequence[float], quantile: bool = False) -> Estimate:
         return Estimate(mean, mean - high * error, mean - low * error, n, resampled=True)
     from scipy.special import stdtrit
 
-    half = float(stdtrit(n - 1, 0.5 + CONFIDENCE / 2)) * error
+    half = float(stdtrit(n - 1, 0.5 + confidence / 2)) * error
     return Estimate(mean, mean - half, mean + half, n)
 
 

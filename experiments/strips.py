@@ -31,8 +31,9 @@ def paint(
     each: Sequence[Path],
     whole: Path | None,
     names: Sequence[str] | None,
+    pdf: bool = False,
 ) -> None:
     """See `experiments.figures.save_strips`."""
     from experiments.figures import save_strips
 
-    save_strips(strips, each, whole, names)
+    save_strips(strips, each, whole, names, pdf)
