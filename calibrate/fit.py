@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.optimize import nnls
+from scipy.optimize import minimize_scalar, nnls
 
 from calibrate.faults import CalibrationError
 from calibrate.samples import SHAPE, Floats, Ints, box, shapes
@@ -49,8 +49,8 @@ data would call the other half outliers."""
 MANY_PLACES, KNEES = 100, 32
 """A knee is looked for at every measured place; of more than a hundred, at so many of them."""
 
-GAP, HIDDEN = 4.0, 6
-"""Between places further apart than this factor, so many more are tried for a knee."""
+GAP = 4.0
+"""Between places further apart than this factor a knee may hide."""
 
 ROUNDS = 40
 SCALE_ROUNDS = 5
@@ -186,11 +186,20 @@ def _fit_knee(
     (unweighted: a knee is where many samples bend, not a few)."""
     tokens = data.axis("dense")
     names = ["base_s", "per_token_s", *form.terms]
+
+    def loss_at(knee: float) -> float:
+        columns = _knee_columns(data, form, knee)
+        return _solve(form, columns, names, rest, data, rounds=1)[1]
+
     best: tuple[float, float] | None = None
-    for knee in _knees(tokens):
-        _, loss = _solve(form, _knee_columns(data, form, knee), names, rest, data, rounds=1)
+    for knee in _some(np.unique(tokens)[1:-1]):
+        loss = loss_at(float(knee))
         if best is None or loss < best[0]:
-            best = (loss, float(knee))
+            best = loss, float(knee)
+    for left, right in _gaps(tokens):
+        within = minimize_scalar(loss_at, bounds=(left, right), method="bounded")
+        if best is None or within.fun < best[0]:
+            best = float(within.fun), float(within.x)
     if best is None:
         raise FitError(f"form {form.name}: a knee needs samples at three or more token counts")
     knee = best[1]
@@ -206,14 +215,10 @@ def _fit_knee(
     return curve, len(solution) + 1
 
 
-def _knees(tokens: Floats) -> list[float]:
-    """Where the knee may be: at a measured place, or in a gap so wide that it may hide there."""
-    places = np.unique(tokens)
-    found = list(_some(places[1:-1]))
-    for left, right in pairwise(places):
-        if right > GAP * left > 0:
-            found += np.geomspace(left, right, HIDDEN + 2)[1:-1].tolist()
-    return sorted(map(float, found))
+def _gaps(tokens: Floats) -> list[tuple[float, float]]:
+    """Between measured places, where they are so far apart that a knee may hide there."""
+    places = np.unique(tokens).tolist()
+    return [(a, b) for a, b in pairwise(places) if b > GAP * a > 0]
 
 
 def _some(places: Floats) -> Floats:

@@ -12,7 +12,7 @@ out=${1:-results/h200}
 python=${PYTHON:-python3}
 
 if [ -n "${ITERSIM_DRY_RUN:-}" ]; then
-  model=tiny device=cpu dtype=fp32 minutes=0.6 passes=1
+  model=tiny device=cpu dtype=fp32 minutes=1 passes=1
   spec=experiments/configs/validate_dry_run.yaml
 else
   model=llama-3.1-8b device=cuda dtype=bf16 minutes=3.5 passes=1

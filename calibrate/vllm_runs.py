@@ -1,6 +1,7 @@
 """`python -m calibrate.vllm_runs DATA_DIR`: how far simulation is from real vLLM runs of others.
 
-Two sets, each calibrated on nothing that it is judged by:
+Two sets. No coefficient is fitted on what is judged, but the time lost between kernels in the first
+profile was set, and the forms of curves were chosen, with these runs in view (docs/validation.md):
 
 * vLLM 0.19, Llama-3.1-8B on an RTX PRO 6000, 300 ShareGPT requests at 10/s: step times from kernel
   tables (the shipped profile); the front end fitted on the first 60 requests, errors on the others.

@@ -5,12 +5,15 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from typing import Any
 
 import typer
+import typer.core
 
 DONE, SOME_FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
 MOST_SHOWN = 100
+_WORDS: ContextVar[tuple[str, ...]] = ContextVar("words", default=())
 
 
 def answered(command: Callable[..., int | None]) -> Callable[..., None]:
@@ -31,6 +34,19 @@ def answered(command: Callable[..., int | None]) -> Callable[..., None]:
         raise typer.Exit(code or DONE)
 
     return answering
+
+
+class Words(typer.core.TyperGroup):
+    """The command with all that is below it; remembers what it was called with."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        _WORDS.set(tuple(args))
+        return super().parse_args(ctx, args)
+
+
+def command_line() -> list[str]:
+    """The words of the command under way, as they were given, `itersim` first."""
+    return ["itersim", *_WORDS.get()]
 
 
 def tell(text: str) -> None:

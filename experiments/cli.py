@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from experiments.answering import DONE, MOST_SHOWN, SOME_FAILED, WRONG_INPUT
+from experiments.answering import DONE, MOST_SHOWN, SOME_FAILED, WRONG_INPUT, Words
 from experiments.answering import answered as _answered
 from experiments.answering import tell as _tell
 from experiments.answering import tell_faults as _tell_faults
@@ -19,6 +19,7 @@ from experiments.cli_validate import validate
 
 app = typer.Typer(
     name="itersim",
+    cls=Words,
     help="Request-level against iteration-level LLM scheduling, simulated on measured step times.",
     epilog="Exit codes: 0 done, 1 some cells failed, 2 the input is wrong.",
     no_args_is_help=True,
@@ -187,7 +188,7 @@ def sweep(
         typer.Option("--overwrite", help="Replace cells that were made from other settings."),
     ] = False,
 ) -> int:
-    """Simulate the cells of an experiment that are missing, many at once.
+    """Simulate what is missing of an experiment.
 
     Every cell is filed when it is done and stays: the same command goes on with a sweep that was
     stopped, and does only what is missing of one that was extended.

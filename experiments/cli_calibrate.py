@@ -6,13 +6,12 @@ Imports nothing heavy until a command needs it, so that help is instant.
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from experiments.answering import DONE, INTERRUPTED, SOME_FAILED, answered, tell
+from experiments.answering import DONE, INTERRUPTED, SOME_FAILED, answered, command_line, tell
 
 calibrate = typer.Typer(
     help="Make step-time profiles from measurements.", no_args_is_help=True, rich_markup_mode=None
@@ -119,7 +118,7 @@ def run(
             folder,
             minutes=minutes,
             name=name,
-            command=" ".join(["itersim", *sys.argv[1:]]),
+            command=" ".join(command_line()),
         )
     except KeyboardInterrupt:
         tell("itersim: interrupted; the same command goes on where it was")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from experiments.answering import DONE, answered
+from experiments.answering import DONE, answered, command_line
 from experiments.cli_calibrate import one_thread
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def _write(found: Sequence[Document], out: Path | None, overwrite: bool) -> int:
     if many and out is not None:
         out.mkdir(parents=True, exist_ok=True)
     for one in found:
-        words = ["itersim", *(Path(word).name if "/" in word else word for word in sys.argv[1:])]
+        words = [Path(word).name if "/" in word else word for word in command_line()]
         one = replace(one, made_by=" ".join(words))
         path = Path(f"{one.name}.yaml")
         if out is not None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from experiments.answering import DONE, SOME_FAILED, answered
+from experiments.answering import DONE, SOME_FAILED, answered, command_line
 from experiments.cli_calibrate import one_thread
 
 
@@ -91,7 +90,7 @@ def validate(
     are replayed under the spec's servers.
     """
     one_thread()
-    command = " ".join(["itersim", *sys.argv[1:]])
+    command = " ".join(command_line())
     if against is not None:
         from experiments import validate_against as others
 

@@ -13,6 +13,7 @@ longest row decides (one or two decodes of long contexts beside a prefill) is pr
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -74,7 +75,7 @@ def curve_of(kernels: Kernels, layers: int, gap_s: float = 0.0) -> Table:
         mixed_per_decode_token_s=part.pair_s,
         extrapolate=True,
         range=Range(
-            decodes=(1.0, part.decode.x[-1]),
+            decodes=(1.0, float(kernels.attention["n_decode"].max())),
             context=(0.0, float(kernels.attention["kv_decode"].max())),
             tokens=(1.0, float(tokens[-1])),
             past=(0.0, min(USUAL, float(kernels.attention["kv_prefill"].max()))),
@@ -94,10 +95,11 @@ def attention_of(kernels: Kernels, layers: int) -> Attention:
     n, context, decode = _by_sums(alone)
     fit = _beside(kernels, beside, n, layers)
     linear = fit.rows[:, None] + fit.context_s * context
+    alone_grid, mixed_grid = _as_grids(n, context, decode, np.maximum(linear, decode))
     return Attention(
-        decode=_as_grid(n, context, decode),
-        mixed_decode=_as_grid(n, context, np.maximum(linear, decode)),
-        prefill=Grid(tuple(map(float, fit.tokens)), tuple(map(float, fit.prefill))),
+        decode=alone_grid,
+        mixed_decode=mixed_grid,
+        prefill=_from_one(fit.tokens, fit.prefill),
         squared_s=fit.squared_s,
         past_s=fit.past_s,
         pair_s=fit.pair_s,
@@ -195,9 +197,34 @@ def rising(values: Floats) -> Floats:
     return np.maximum((upper + lower) / 2, 0.0)
 
 
-def _as_grid(x: Floats, y: Floats, values: Floats) -> Grid:
-    rows = tuple(tuple(float(v) for v in row) for row in values)
-    return Grid(tuple(map(float, x)), rows, tuple(map(float, y)))
+def _as_grids(x: Floats, y: Floats, *tables: Floats) -> list[Grid]:
+    """Tables and, beyond what was measured, a row and a column with which they go on: all by the
+    same rises, which grow along the other axis, so that no step out there gets shorter by more
+    work and none of the tables overtakes another."""
+    x, longer = _gone_on(x, tables)
+    y, turned = _gone_on(y, [values.T for values in longer])
+    axes = tuple(map(float, x)), tuple(map(float, y))
+    return [
+        Grid(axes[0], tuple(tuple(float(v) for v in row) for row in values.T), axes[1])
+        for values in turned
+    ]
+
+
+def _gone_on(places: Floats, tables: Sequence[Floats]) -> tuple[Floats, Sequence[Floats]]:
+    if len(places) < 2:
+        return places, tables
+    rises = np.maximum.reduce([values[-1] - values[-2] for values in tables])
+    rise = np.maximum.accumulate(rises)
+    beyond = 2 * places[-1] - places[-2]
+    return np.append(places, beyond), [np.vstack([v, v[-1] + rise]) for v in tables]
+
+
+def _from_one(tokens: Floats, seconds: Floats) -> Grid:
+    """A table that starts with one token, which takes as long as the fewest that were measured."""
+    places, values = list(map(float, tokens)), list(map(float, seconds))
+    if places[0] > 1.0:
+        places, values = [1.0, *places], [values[0], *values]
+    return Grid(tuple(places), tuple(values))
 
 
 def _staircase(x: Floats, seconds: Floats) -> Grid:

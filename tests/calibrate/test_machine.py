@@ -67,7 +67,7 @@ def test_padded_points_are_rectangles_of_their_longest_row(
         assert padded.rows == point.rows
         n, context, _, tokens, _, _ = point.shape()
         assert padded.rows * padded.width == (tokens or n)
-        assert padded.column == (0 if tokens else context // n)
+        assert padded.end - padded.width == (0 if tokens else context // n)
 
 
 def test_readings_have_both_clocks(runner: ModelRunner) -> None:

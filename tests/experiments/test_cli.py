@@ -200,6 +200,7 @@ def test_a_signal_ends_the_command_the_same_way(tmp_path):
     (tmp_path / "f.yaml").write_text(SPEC)
     code = (
         "import os, signal, sys, time, types\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a job's may be ignored
         "def run(spec, **options):\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"
         "    time.sleep(5)\n"
