@@ -280,7 +280,7 @@ def draw_waterfall(axes: Axes, figure: WaterfallFigure, bars: Sequence[Bar]) -> 
     axes.set_xscale("log")
     plain_logarithms(axes)
     most = max([bar.total.mean for bar in bars] + ([paper.value] if paper else []))
-    axes.set_xlim(1, most ** (1.45 if not figure.alone else 1.2))
+    axes.set_xlim(1, most ** (1.36 if not figure.alone else 1.2))
     axes.set_xlabel(_compared(figure))
     axes.grid(axis="x")
     closed = [Patch(facecolor="white", edgecolor=GROWN, hatch="////", label="closed form")]

@@ -34,6 +34,7 @@ from experiments.style import EDGE, WIDTHS, in_style, save
 Looks = Mapping[str, Look]
 """Of each scheduler, see `experiments.looks`."""
 LETTERS = 16  # of labels that fit beside each other on an inch
+ROOM = 0.12  # of an axis's length that a tick's label takes
 MOST_TICKS = 9  # swept values that an axis names one by one
 WAITING, HELD, TOKEN, LATE, IN_TIME = "#DDDDDD", "#BBD7EA", "#1F4E79", "#C0392B", "#117733"
 
@@ -89,6 +90,7 @@ def _metrics(
 ) -> Sheet:
     width = _width(figure, len(panels))
     columns = min(len(panels), 1 if width < 2 * WIDTHS["column"] else 3)
+    columns = 2 if columns == 3 and len(panels) == 4 else columns
     rows = -(-len(panels) // columns)
     sheet, axes = _sheet(width, 2.15 * rows + 0.3, rows, columns)
     for place, (panel, one) in enumerate(zip(panels, axes, strict=False)):
@@ -137,7 +139,7 @@ def draw_lines(axes: Axes, panel: Panel, axis: Axis, figure: LinesFigure, looks:
         axes.set_xscale("log")
         ticks = sorted(set(x.tolist()))
         if len(ticks) <= MOST_TICKS:
-            axes.set_xticks(ticks, [f"{value:g}" for value in ticks])
+            axes.set_xticks(ticks, _apart_enough(ticks))
             axes.minorticks_off()
         else:
             plain_logarithms(axes)
@@ -149,11 +151,22 @@ def draw_lines(axes: Axes, panel: Panel, axis: Axis, figure: LinesFigure, looks:
     elif figure.from_zero:
         ends = [end for series in panel.series for end in _ends(series)]
         tallest = max((value + half for value, half in ends), default=1.0)
+        tallest = min(tallest, 100.0) if panel.label.endswith(", %") else tallest
         axes.set_ylim(0, 1.08 * tallest or 1)
     axes.set_xlabel(_x_label(axis, figure))
     axes.set_ylabel(panel.label)
     axes.grid(axis="y")
     return axes
+
+
+def _apart_enough(ticks: Sequence[float]) -> list[str]:
+    """A label for each tick of a logarithmic axis, none where it would touch the one before."""
+    labels, last = [], 0.0
+    for tick in ticks:
+        near = last and np.log(tick / last) < ROOM * np.log(ticks[-1] / ticks[0])
+        labels.append("" if near else f"{tick:g}")
+        last = last if near else tick
+    return labels
 
 
 def _ends(series: Series) -> list[tuple[float, float]]:

@@ -77,6 +77,12 @@ def _a_limit_or_a_point(v: Values) -> str | None:
     return None
 
 
+def _limit_of_what(v: Values) -> str | None:
+    if v["limit"] is not None and v["at"] is None:
+        return "is missing; name the metric that reaches limit"
+    return None
+
+
 def _first_compares(v: Values) -> str | None:
     first = v["steps"][0] if v["steps"] else None
     if first is None:
@@ -105,6 +111,7 @@ class WaterfallFigure(Figure):
 
     rules: ClassVar = (
         Rule("limit", ("limit", "point"), _a_limit_or_a_point),
+        Rule("at", ("at", "limit"), _limit_of_what),
         Rule("steps", ("steps",), _first_compares),
     )
 

@@ -61,14 +61,14 @@ def test_every_mistake_in_figures_is_told_with_its_remedy() -> None:
         "'output_tokens_per_s'?",
         "figures.1.y.1: no metric is called 'nonsense'; they are columns of summary.csv",
         "figures.3.kind: unknown kind 'time_line'; did you mean 'timeline'? known: lines, bars, "
-        "timeline, iterations, waits",
+        "timeline, iterations, waits, curves, speedup, waterfall",
         "figures.4.requests: must be a whole number >= 1, not 0",
         "figures.5.by: unknown choice 'tenants'; did you mean 'tenant'? known: output_tokens, "
         "prompt_tokens, priority, tenant",
         "figures.6.name: another picture is called membership; give this one a name of its own",
         "figures.8.name: another picture is called timeline; give this one a name of its own",
         "figures.9: must be a mapping with a kind, not 'bars'; kinds: lines, bars, timeline, "
-        "iterations, waits",
+        "iterations, waits, curves, speedup, waterfall",
         "figures.2.kind: lines need a sweep to go along; give one, or say kind: bars",
     ]
     assert faults(figures="bars") == ["figures: must be a list of figures, not 'bars'"]
