@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from experiments.effect import without_effect
-from experiments.strips import window_of
+from experiments.record import NAME as RECORD
+from experiments.record import write_record
+from experiments.strips import Batch, labels_of, window_of
 from sim import (
     Analysis,
     Membership,
@@ -64,6 +66,20 @@ class Result:
     labels: list[str] | None
 
 
+def batch_of(result: Result) -> Batch:
+    """What the pictures of batch membership show of a cell."""
+    cell = result.cell
+    return Batch(
+        cell.scheduler,
+        cell.sweep_key,
+        cell.seed,
+        result.summary,
+        result.folder,
+        result.shown,
+        result.labels,
+    )
+
+
 def simulate_cell(
     cell: Cell, work: Trace | Source, progress: Callable[[int, int], None] | None
 ) -> Analysis:
@@ -111,14 +127,14 @@ def write_cell(
     csvs.write_requests(analysis, folder / "requests.csv")
     csvs.write_moves(analysis, folder / "moves.csv")
     csvs.write_groups(by_class, folder / "groups.csv")
+    write_record(analysis, folder / RECORD)
     if iterations:
         csvs.write_iterations(analysis, folder / "iterations.csv")
     text = json.dumps(numbers, indent=1, allow_nan=False) + "\n"
     (folder / "summary.json").write_text(text, encoding="utf-8")
     first, last = window_of(line.iterations, window)
     shown = membership(run, line, first, last)
-    labels = _labels(run)
-    return Result(cell, numbers, folder, shown, labels)
+    return Result(cell, numbers, folder, shown, labels_of(run))
 
 
 def _rejected_by(analysis: Analysis) -> dict[str, int]:
@@ -137,8 +153,3 @@ def requests_hash(run: Run) -> str:
     for column in (trace.arrival_ns, trace.prompt_tokens, trace.output_tokens, trace.limits):
         digest.update(column[run.offered].astype("<i8").tobytes())
     return digest.hexdigest()
-
-
-def _labels(run: Run) -> list[str] | None:
-    column = run.requests.attributes.get("label")
-    return None if column is None else [str(name) for name in column.tolist()]

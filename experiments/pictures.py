@@ -12,7 +12,7 @@ from experiments.axis import Axis, axis_of
 from experiments.looks import Look, looks_of
 from experiments.painter import Painter
 from experiments.sketches import lanes_of, passes_of, waits_of
-from experiments.spec import Spec, Variant
+from experiments.spec import Spec
 from experiments.spec_figures import (
     BarsFigure,
     Figure,
@@ -51,17 +51,39 @@ class Panel:
     series: tuple[Series, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What pictures need to know of an experiment: the `figures:` that it asks for (None: it says
+    nothing), what each point of its sweep sets, whether its queue is never empty, and the kind of
+    each scheduler."""
+
+    figures: tuple[Figure, ...] | None
+    swept: Mapping[str, Mapping[str, Any]]
+    backlog: bool
+    kinds: Mapping[str, str]
+
+
+def frame_of(spec: Spec) -> Frame:
+    """The frame of an experiment that is about to be run."""
+    return Frame(
+        spec.figures,
+        {variant.key: variant.swept for variant in spec.variants() if variant.key is not None},
+        spec.is_backlog(),
+        {name: said.kind for name, said in spec.schedulers.items()},
+    )
+
+
 @dataclass
 class Pictures:
     """The pictures of one experiment. Those of single requests and iterations are of one seed."""
 
-    spec: Spec
+    frame: Frame
     seed: int
     shown: dict[tuple[int, str | None], list[Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.figures = chosen_figures(self.spec)
-        self.looks = looks_of({name: said.kind for name, said in self.spec.schedulers.items()})
+        self.figures = chosen_figures(self.frame)
+        self.looks = looks_of(self.frame.kinds)
 
     @property
     def metrics(self) -> list[str]:
@@ -70,11 +92,13 @@ class Pictures:
             figure.y for figure in self.figures if isinstance(figure, LinesFigure | BarsFigure)
         ]
         return list(
-            dict.fromkeys(name for names in shown or default_metrics(self.spec) for name in names)
+            dict.fromkeys(
+                name for names in shown or [default_metrics(self.frame)] for name in names
+            )
         )
 
-    def see(self, variant: Variant, scheduler: str, seed: int, analysis: Analysis) -> None:
-        """Keep what the figures show of a cell."""
+    def see(self, point: str | None, scheduler: str, seed: int, analysis: Analysis) -> None:
+        """Keep what the figures show of a cell at *point* of the sweep."""
         if seed != self.seed:
             return
         for place, figure in enumerate(self.figures):
@@ -86,7 +110,7 @@ class Pictures:
             elif isinstance(figure, WaitsFigure):
                 found = waits_of(analysis, scheduler, figure.by)
             if found is not None:
-                self.shown.setdefault((place, variant.key), []).append(found)
+                self.shown.setdefault((place, point), []).append(found)
 
     def draw(self, painter: Painter, points: Points, folder: Path) -> None:
         """Have all of them drawn into *folder*."""
@@ -106,9 +130,8 @@ class Pictures:
     def _axis(self, points: Points, figure: Figure) -> Axis | list[str]:
         """What a picture of metrics goes along: numbers, or the names of points."""
         names = [key for key in points if key is not None]
-        swept = {variant.key: variant.swept for variant in self.spec.variants() if variant.key}
         if isinstance(figure, LinesFigure):
-            axis = axis_of({name: swept[name] for name in names}, figure.x)
+            axis = axis_of({name: self.frame.swept[name] for name in names}, figure.x)
             if axis is not None:
                 return axis
         return names
@@ -121,21 +144,21 @@ def paint(figure: Figure, what: Any, looks: Mapping[str, Look], path: Path) -> N
     draw(figure, what, looks, path)
 
 
-def chosen_figures(spec: Spec) -> tuple[Figure, ...]:
+def chosen_figures(frame: Frame) -> tuple[Figure, ...]:
     """The figures that the spec asks for; by default what a sweep does to throughput and to the
     time to the first token (in an endless backlog: per token)."""
-    if spec.figures is not None:
-        return spec.figures
-    if spec.sweep is None:
+    if frame.figures is not None:
+        return frame.figures
+    if not frame.swept:
         return ()
-    y = default_metrics(spec)
+    y = default_metrics(frame)
     lines = LinesFigure(name="sweep", y=y)
-    return (lines if axis_of(spec.sweep["list"]) else BarsFigure(name="sweep", y=y),)
+    return (lines if axis_of(frame.swept) else BarsFigure(name="sweep", y=y),)
 
 
-def default_metrics(spec: Spec) -> tuple[str, ...]:
+def default_metrics(frame: Frame) -> tuple[str, ...]:
     """What is shown of a sweep where nothing is said."""
-    return ("output_tokens_per_s", "tpot_p99_s" if spec.is_backlog() else "ttft_p99_s")
+    return ("output_tokens_per_s", "tpot_p99_s" if frame.backlog else "ttft_p99_s")
 
 
 def metric_label(metric: str) -> tuple[str, float]:

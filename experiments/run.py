@@ -11,8 +11,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from experiments import about
 from experiments.causes import question
-from experiments.cells import Cell, Result, simulate_cell, write_cell
+from experiments.cells import Cell, Result, batch_of, simulate_cell, write_cell
 from experiments.facts import Facts, facts_of
 from experiments.output import inside, staged
 from experiments.painter import Painter
@@ -26,11 +27,11 @@ from experiments.parts import (
     step_time_of,
     workload_of,
 )
-from experiments.pictures import Pictures
+from experiments.pictures import Pictures, frame_of
 from experiments.spec import Spec, Variant, content_hash, resolve
 from experiments.spec_order import OwnOrder
 from experiments.spec_step_time import Profile
-from experiments.strips import Strip, paint
+from experiments.strips import draw_batches
 from experiments.sweep_table import MOST_TABLES, once, sweep_table
 from experiments.table_rows import Summary
 from experiments.told import told
@@ -74,9 +75,11 @@ def run(
     failed: list[str] = []
     rows: list[dict[str, Any]] = []
     points: dict[str | None, dict[str, list[Summary]]] = {}
-    pictures, why = Pictures(spec, chosen[0]), question(spec)
+    pictures, why = Pictures(frame_of(spec), chosen[0]), question(spec)
     facts: dict[str, Facts] = {}
     noted: dict[str | None, list[str]] = {}
+    read: list[str] = []
+    heard: dict[str | None, tuple[str, list[str]]] = {}
     done = 0
     with staged(out, overwrite) as folder:
         (folder / "spec.yaml").write_text(dump_yaml(resolve(spec, out)), encoding="utf-8")
@@ -85,6 +88,7 @@ def run(
             works = _Works(variant.spec)
             templates = list(_cells(variant, works.provenance))
             texts.extend(works.said)
+            read.extend(works.said)
             for seed in chosen:
                 strips: list[Result] = []
                 for cell in _seeded(variant.spec, templates, seed):
@@ -106,15 +110,17 @@ def run(
                     results.setdefault(cell.scheduler, []).append(result)
                     strips.append(result)
                     rows.append(result.summary)
-                    pictures.see(variant, cell.scheduler, seed, analysis)
+                    pictures.see(variant.key, cell.scheduler, seed, analysis)
                     if why is not None and cell.scheduler not in facts:
                         facts[cell.scheduler] = facts_of(analysis)
-                _draw(painter, strips, folder if seed == chosen[0] else None, len(chosen) > 1)
+                whole = folder if seed == chosen[0] else None
+                draw_batches(painter, [batch_of(one) for one in strips], whole, len(chosen) > 1)
             points[variant.key] = {
                 name: [result.summary for result in each] for name, each in results.items()
             }
             if results:
                 table, said = told(variant, results, len(chosen), window)
+                heard[variant.key] = " ".join(table[1:]), said
                 if len(variants) <= MOST_TABLES:
                     texts.append("\n".join([*table, *(f"note: {note}" for note in said)]))
                 else:
@@ -124,8 +130,10 @@ def run(
         if noted:
             table = [sweep_table(spec.name, points, pictures.metrics, len(chosen))]
             texts.append("\n".join([*table, *(f"note: {note}" for note in once(noted))]))
-        if why is not None and not failed and (sentence := why(spec, points, facts)):
+        sentence = why(spec, points, facts) if why is not None and not failed else ""
+        if sentence:
             texts.append(sentence)
+        about.write_about(folder / about.NAME, spec, read, heard, sentence, window)
         if failed:
             (folder / "failed.txt").write_text("\n".join(failed) + "\n", encoding="utf-8")
         painter.finish()
@@ -247,26 +255,6 @@ def _cells(variant: Variant, shared: dict[str, Any]) -> Iterator[Cell]:
             slo=slo_of(spec.slo),
             provenance=provenance,
         )
-
-
-def _draw(painter: Painter, results: list[Result], folder: Path | None, seeded: bool) -> None:
-    """The batches of one seed: a picture per cell, and all over one another into *folder*."""
-    drawn = [result for result in results if result.shown.request.shape[1]]
-    if not drawn:
-        return
-    strips = []
-    for result in drawn:
-        cell, summary = result.cell, result.summary
-        idle, share = summary["idle_slot_iterations"], summary["idle_share"]
-        seed = f", seed {cell.seed}" if seeded else ""
-        title = f"{cell.scheduler}{seed}: {idle:,} idle slot-iterations in the run ({share:.1%})"
-        strips.append(Strip(title, result.shown))
-    whole = None
-    if folder is not None and len(drawn) > 1:
-        key = drawn[0].cell.sweep_key
-        whole = folder / ("membership.png" if key is None else f"membership-{key}.png")
-    each = [result.folder / "membership.png" for result in drawn]
-    painter.draw(paint, strips, each, whole, drawn[0].labels)
 
 
 def _write_summary(path: Path, spec: Spec, rows: list[dict[str, Any]]) -> None:
