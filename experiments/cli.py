@@ -208,6 +208,56 @@ def run(
     return SOME_FAILED if outcome.failed else DONE
 
 
+@app.command()
+@_answered
+def report(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The results of a run, such as results/lab.")
+    ],
+    point: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Which point of the sweep the timeline shows."),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(metavar="N", help="Which seed the timeline shows.")
+    ] = None,
+    window: Annotated[
+        str | None,
+        typer.Option(metavar="A:B", help="Which seconds of a long run the timeline shows."),
+    ] = None,
+) -> None:
+    """Draw a run's pictures again and write report.html, all on one page."""
+    seconds = _seconds(window)
+    from experiments.painter import Painter
+
+    painter = Painter(apart=True)
+    from experiments.report.page import Choice, needed, write_report
+    from experiments.results import Results
+
+    try:
+        needed()
+        page = write_report(Results(folder), painter, Choice(point, seed, seconds))
+    finally:
+        painter.close()
+    print(f"report in {page}")
+
+
+def _seconds(text: str | None) -> tuple[float, float] | None:
+    if text is None:
+        return None
+    first, colon, last = text.partition(":")
+    try:
+        begin, end = float(first), float(last)
+    except ValueError:
+        begin, end = 0.0, 0.0
+    if not (colon and 0 <= begin < end < float("inf")):
+        raise typer.BadParameter(
+            f"{text!r} is not a range of seconds; give A:B, such as 12.5:40",
+            param_hint="'--window'",
+        )
+    return begin, end
+
+
 def _window(text: str | None) -> tuple[int, int] | None:
     if text is None:
         return None

@@ -44,16 +44,17 @@ def _table(cells: Mapping[str, Seeds], title: str, backlog: bool) -> str:
     for row in table_rows(cells, backlog):
         line = [row.label]
         for name in names:
-            line.append(_shown(row.estimates[name], row.scale, name in row.unsure))
+            line.append(shown(row.estimates[name], row.scale, name in row.unsure))
             if name != base:
-                line.append(_ratio(row.estimates[name], row.estimates[base]))
+                line.append(ratio(row.estimates[name], row.estimates[base]))
         table.add_row(*line)
     text = io.StringIO()
     Console(file=text, width=500, color_system=None, legacy_windows=False).print(table)
     return "\n".join(line.rstrip() for line in text.getvalue().strip("\n").splitlines())
 
 
-def _shown(value: Estimate | None, scale: float, marked: bool) -> str:
+def shown(value: Estimate | None, scale: float, marked: bool) -> str:
+    """A value with its interval, and a star where it is unsure."""
     if value is None:
         return "–"
     text = number(value.mean * scale)
@@ -62,7 +63,8 @@ def _shown(value: Estimate | None, scale: float, marked: bool) -> str:
     return text + ("*" if marked else "")
 
 
-def _ratio(value: Estimate | None, base: Estimate | None) -> str:
+def ratio(value: Estimate | None, base: Estimate | None) -> str:
+    """How many times the base a value is."""
     if value is None or base is None or not base.mean:
         return "–"
     return f"{value.mean / base.mean:.3g}×"

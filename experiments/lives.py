@@ -172,8 +172,9 @@ class Told:
 
 
 def seconds(time_ns: int) -> str:
-    """A time or a duration as a text, to the microsecond at most."""
-    return f"{int(time_ns) / NS:,.6f}".rstrip("0").rstrip(".") + " s"
+    """A time or a duration as a text: to the millisecond, below 0.1 s to the microsecond."""
+    time_s = int(time_ns) / NS
+    return f"{time_s:,.{3 if time_s >= 0.1 else 6}f}".rstrip("0").rstrip(".") + " s"
 
 
 def preempts(lives: Lives) -> NDArray[np.bool_]:

@@ -31,13 +31,14 @@ def sweep_table(name: str, points: Points, metrics: Sequence[str], seeds: int) -
         for place, key in enumerate(points):
             table.add_row(
                 str(key),
-                *(_cell(series.mean[place], series.half_width[place]) for series in panel.series),
+                *(entry(series.mean[place], series.half_width[place]) for series in panel.series),
             )
         console.print(table)
     return "\n".join(line.rstrip() for line in text.getvalue().strip("\n").splitlines())
 
 
-def _cell(mean: float, half_width: float) -> str:
+def entry(mean: float, half_width: float) -> str:
+    """A value with its interval."""
     if mean != mean:
         return "–"
     return number(mean) + (f" ±{number(half_width)}" if half_width else "")
