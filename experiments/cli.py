@@ -23,7 +23,11 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-trace = typer.Typer(help="Look at trace files.", no_args_is_help=True, rich_markup_mode=None)
+trace = typer.Typer(
+    help="Look at trace files, and make traces of runs.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 app.add_typer(trace, name="trace")
 
 SpecFile = Annotated[Path, typer.Argument(metavar="SPEC", help="The experiment's YAML file.")]
@@ -226,7 +230,7 @@ def report(
         typer.Option(metavar="A:B", help="Which seconds of a long run the timeline shows."),
     ] = None,
 ) -> None:
-    """Draw a run's pictures again and write report.html, all on one page."""
+    """Write report.html: a run's results on one page."""
     seconds = _seconds(window)
     from experiments.painter import Painter
 
@@ -373,6 +377,48 @@ def convert(
     with staged_file(target, overwrite) as partial:
         write_table(file.trace, partial)
     print(f"{file.report.text()}\nwritten   {target}")
+
+
+@trace.command()
+@_answered
+def perfetto(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The results of a run, such as results/lab.")
+    ],
+    cells: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--cell",
+            metavar="NAME",
+            help="A folder under cells/, such as static/seed-1. May be repeated.  [default: all "
+            "schedulers of the first point and seed]",
+        ),
+    ] = None,
+    window: Annotated[
+        str | None, typer.Option(metavar="A:B", help="Only what happens in these seconds.")
+    ] = None,
+    packed: Annotated[
+        bool, typer.Option("--gzip", help="Compress it, as a name that ends in .gz does.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Where it goes.  [default: DIR/trace.json]"),
+    ] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Write a run as a timeline for ui.perfetto.dev: slots, counters, preemptions."""
+    seconds = _seconds(window)
+    from experiments.output import staged_file
+    from experiments.perfetto import chosen, write_trace
+    from experiments.results import Results
+
+    results = Results(folder)
+    target = folder / "trace.json" if out is None else out
+    if packed and target.suffix != ".gz":
+        target = target.with_name(f"{target.name}.gz")
+    with staged_file(target, overwrite) as partial:
+        count = write_trace(results, chosen(results, cells), partial, seconds)
+    print(f"{count:,} events in {target}; open it in ui.perfetto.dev")
 
 
 def _read(

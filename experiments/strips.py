@@ -43,9 +43,12 @@ class Batch:
 
 
 def labels_of(run: Run) -> list[str] | None:
-    """What the requests of *run* are called, if they say so."""
+    """What the requests of *run* are called, if any says so."""
     column = run.requests.attributes.get("label")
-    return None if column is None else [str(name) for name in column.tolist()]
+    if column is None:
+        return None
+    names = enumerate(column.tolist(), start=1)
+    return [f"R{number}" if name is None else str(name) for number, name in names]
 
 
 def draw_batches(
