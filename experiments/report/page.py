@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -85,7 +86,7 @@ def _chosen(results: Results, choice: Choice) -> tuple[list[Saved], str]:
             )
     if not results.cells:
         return [], ""
-    point = points[0] if choice.point is None else choice.point
+    point = _telling(results) if choice.point is None else choice.point
     seed = seeds[0] if choice.seed is None else choice.seed
     mine = [cell for cell in results.cells if (cell.point, cell.seed) == (point, seed)]
     there = [cell for cell in mine if cell.recorded]
@@ -99,8 +100,22 @@ def _chosen(results: Results, choice: Choice) -> tuple[list[Saved], str]:
         names = ", ".join(cell.scheduler for cell in there[MOST_PLOTS:])
         said.append(f"Not shown, for there is no room for more: {names}.")
     if len(points) > 1 or len(seeds) > 1:
-        said.append("Other cells: `itersim report --point NAME --seed N`.")
+        said.append("`itersim report DIR --point NAME --seed N` shows others.")
     return there[:MOST_PLOTS], " ".join(said)
+
+
+def _telling(results: Results) -> str | None:
+    """The point at which the schedulers' idle shares differ most; the first of equals."""
+
+    def spread(point: str | None) -> float:
+        shares = [
+            float(summary.get("idle_share") or 0)
+            for seeds in results.points[point].values()
+            for summary in seeds[:1]
+        ]
+        return max(shares) - min(shares)
+
+    return max(results.points, key=spread)
 
 
 def _page(results: Results, pictures: Sequence[Path], parts: dict[str, Any]) -> str:
@@ -114,7 +129,7 @@ def _page(results: Results, pictures: Sequence[Path], parts: dict[str, Any]) -> 
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"code": _code, "data": _data}
+    environment.filters |= {"code": _code, "data": _data, "words": _words}
     kept = results.about
     inline, beside = _pictures(pictures)
     return environment.get_template("page.html.jinja").render(
@@ -145,6 +160,13 @@ def _code(text: str) -> str:
     from markupsafe import Markup
 
     return Markup(text.replace("</", "<\\/").replace("<!--", "<\\!--"))
+
+
+def _words(text: str) -> str:
+    """A text in which commands stand in backticks."""
+    from markupsafe import Markup, escape
+
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 def _data(text: str) -> str:

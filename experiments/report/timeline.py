@@ -184,15 +184,16 @@ def _plots(
     each of them, and then each has its own.
     """
     if timed:
-        axis = _range(window.begin_ns / NS, window.end_ns / NS)
+        some = [moment / NS for moment in window.at_first]
+        axis = _range(window.begin_ns / NS, window.end_ns / NS, some)
     else:
-        axis = _range(0.5, max(len(track.end_ns) for track in tracks) + 0.5)
+        most = max(len(track.end_ns) for track in tracks)
+        axis = _range(0.5, most + 0.5, _iterations(tracks[0], *window.at_first))
     plots = []
     for track, source in zip(tracks, sources, strict=True):
         if not timed and not window.whole:
-            rows = track.rows.chosen(track.seen(window.begin_ns, window.end_ns))
-            first, last = rows.first.min(initial=track.rows.last.max()), rows.last.max(initial=1)
-            axis = _range(float(first) - 0.5, float(last) + 0.5)
+            begin, end = _iterations(track, window.begin_ns, window.end_ns)
+            axis = _range(begin, end, _iterations(track, *window.at_first))
         plots.append(_plot(track, source, looks[track.cell.scheduler], axis, timed))
     plots[-1].xaxis.axis_label = "time, s" if timed else "iteration"
     return gridplot(
@@ -203,9 +204,16 @@ def _plots(
     )
 
 
-def _range(start: float, end: float) -> Range1d:
-    """An axis that ends where there is nothing more to see."""
-    return Range1d(start=start, end=end, bounds=(start, end))
+def _iterations(track: Track, begin_ns: int, end_ns: int) -> tuple[float, float]:
+    """From where to where on an axis of iterations a part of the run goes."""
+    first = int(np.searchsorted(track.end_ns, begin_ns, side="right"))
+    last = int(np.searchsorted(track.start_ns, end_ns, side="left"))
+    return first + 0.5, max(last, first + 1) + 0.5
+
+
+def _range(start: float, end: float, at_first: Sequence[float]) -> Range1d:
+    """An axis that ends where there is nothing more to see, and begins with a part of it."""
+    return Range1d(start=at_first[0], end=at_first[1], bounds=(start, end))
 
 
 def _plot(

@@ -18,6 +18,9 @@ from sim.catalogue import NS
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
+AT_FIRST = 400
+"""Stretches that a reader sees before zooming, of all tracks together."""
+
 
 @dataclass(frozen=True)
 class Track:
@@ -78,16 +81,18 @@ def track_of(cell: Saved) -> Track:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The part of the time axis that is shown, of ``until_ns`` in all. ``iterations`` and
-    ``left_out`` count those of all tracks that lie in it and outside it.
+    """The part of the time axis that is shown, of ``until_ns`` in all, and the part of that which
+    is seen ``at_first``. ``iterations`` and ``left_out`` count those of all tracks that lie in it
+    and outside it; ``why`` says what it was chosen for.
     """
 
     begin_ns: int
     end_ns: int
     until_ns: int
+    at_first: tuple[int, int]
     iterations: int
     left_out: int
-    chosen: bool
+    why: str
 
     @property
     def whole(self) -> bool:
@@ -96,45 +101,64 @@ class Window:
 
     def words(self) -> str:
         """What is shown and what is left out."""
+        begun = (
+            "" if self.at_first == (self.begin_ns, self.end_ns) else " Zoom out to see all of it."
+        )
         if self.whole:
-            return f"The whole run: {self.iterations:,} iterations."
+            return f"The whole run: {self.iterations:,} iterations.{begun}"
         share = self.left_out / (self.left_out + self.iterations)
-        why = "" if not self.chosen else " where most slots did nothing while requests waited"
         return (
             f"From {self.begin_ns / NS:,.3f} s to {self.end_ns / NS:,.3f} s of "
-            f"{self.until_ns / NS:,.3f} s{why}: {self.iterations:,} iterations; the other "
-            f"{self.left_out:,} ({share:.1%}) are left out. `itersim report --window A:B` shows "
-            "the seconds from A to B."
+            f"{self.until_ns / NS:,.3f} s{self.why}: {self.iterations:,} iterations; the other "
+            f"{self.left_out:,} ({share:.1%}) are left out. `itersim report DIR --window A:B` "
+            f"shows the seconds from A to B.{begun}"
         )
 
 
 def choose(tracks: Sequence[Track], most: int, wanted: tuple[float, float] | None) -> Window:
     """The part to show, of about *most* stretches at most: the seconds that are *wanted*, else all,
-    else where most slot-time was lost; of equals where most were preempted, then the first.
-    Raises OutputError for seconds after the end of the run.
+    else what tells most. Raises OutputError for seconds after the end of the run.
     """
     until = max((track.until_ns for track in tracks), default=0)
     begins = np.sort(np.concatenate([track.begins_ns for track in tracks]))
-    most = max(most - sum(track.slots for track in tracks), 1)  # those that began before
+    slots = sum(track.slots for track in tracks)
+    most = max(most - slots, 1)  # the others began before
+    begin, end, why = 0, max(until, 1), ""
     if wanted is not None:
         begin, end = (round(second * NS) for second in wanted)
         if begin >= until:
             raise OutputError(f"the run is over at {until / NS:,.3f} s; choose an earlier window")
         place = int(np.searchsorted(begins, begin)) + most
-        end = min(end, int(begins[place]) if place < len(begins) else until)
-        return _window(tracks, begin, max(end, begin + 1), until, chosen=False)
-    if len(begins) <= most:
-        return _window(tracks, 0, max(until, 1), until, chosen=False)
-    places = np.arange(0, len(begins) - most, max(most // 4, 1))
-    begin_ns, end_ns = begins[places], begins[places + most]
-    span = np.maximum(end_ns - begin_ns, 1)
-    lost = sum((_lost(track, end_ns) - _lost(track, begin_ns)) / span for track in tracks)
-    preempted = np.sort(
-        np.concatenate([track.lives.left_ns[preempts(track.lives)] for track in tracks])
-    )
-    many = np.searchsorted(preempted, end_ns) - np.searchsorted(preempted, begin_ns)
-    best = np.lexsort((places, -many, -np.round(np.asarray(lost), 9)))[0]
-    return _window(tracks, int(begin_ns[best]), int(end_ns[best]), until, chosen=True)
+        end = max(min(end, int(begins[place]) if place < len(begins) else until), begin + 1)
+    elif len(begins) > most:
+        begin, end, why = _telling(tracks, begins, most)
+    inside = begins[(begins >= begin) & (begins < end)]
+    at_first, few = (begin, end), max(AT_FIRST, 3 * slots)
+    if len(inside) > 2 * few:
+        at_first = _telling(tracks, inside, few)[:2]
+    shown = sum(int(np.sum((track.start_ns < end) & (track.end_ns > begin))) for track in tracks)
+    every = sum(len(track.end_ns) for track in tracks)
+    return Window(begin, end, until, at_first, shown, every - shown, why)
+
+
+def _telling(tracks: Sequence[Track], begins: Ints, many: int) -> tuple[int, int, str]:
+    """From when to when *many* stretches begin while most slot-time is lost; of equals where most
+    requests are preempted, then the first; and in words what it has most of.
+    """
+    places = np.arange(0, len(begins) - many, max(many // 4, 1))
+    begin, end = begins[places], begins[places + many]
+    span = np.maximum(end - begin, 1)
+    lost = np.sum([(_lost(track, end) - _lost(track, begin)) / span for track in tracks], axis=0)
+    moments = [track.lives.left_ns[preempts(track.lives)] for track in tracks]
+    preempted = np.sort(np.concatenate(moments))
+    times = np.searchsorted(preempted, end) - np.searchsorted(preempted, begin)
+    best = np.lexsort((places, -times, -np.round(lost, 9)))[0]
+    why = ", the beginning"
+    if lost[best] > 0:
+        why = ", where most slots did nothing while requests waited"
+    elif times[best]:
+        why = ", where most requests were preempted"
+    return int(begin[best]), int(end[best]), why
 
 
 def _lost(track: Track, moments: Ints) -> Floats:
@@ -146,9 +170,3 @@ def _lost(track: Track, moments: Ints) -> Floats:
     times = np.column_stack((track.start_ns, track.end_ns)).ravel()
     values = np.column_stack((total - each, total)).ravel()
     return np.asarray(np.interp(moments, times, values))
-
-
-def _window(tracks: Sequence[Track], begin: int, end: int, until: int, *, chosen: bool) -> Window:
-    inside = sum(int(np.sum((track.start_ns < end) & (track.end_ns > begin))) for track in tracks)
-    every = sum(len(track.end_ns) for track in tracks)
-    return Window(begin, end, until, inside, every - inside, chosen)

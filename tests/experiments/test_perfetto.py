@@ -21,7 +21,7 @@ from experiments.run import run
 from sim import Analysis, Cell, Run, simulate
 from sim.membership import membership, token_times
 
-PER_TOPIC = 15
+PER_TOPIC = 8
 FIELDS: dict[str, dict[str, type | tuple[type, ...]]] = {
     "M": {"pid": int, "tid": int, "name": str, "args": dict},
     "X": {"pid": int, "tid": int, "cat": str, "name": str, "ts": int, "dur": int, "args": dict},

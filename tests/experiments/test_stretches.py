@@ -11,7 +11,7 @@ from experiments.stretches import NOBODY, stretches
 from sim import Cell, Run, membership, simulate, token_times
 from sim.timeline import Timeline
 
-PER_TOPIC = 25
+PER_TOPIC = 20
 
 
 def runs() -> Iterator[tuple[str, Run]]:
