@@ -65,7 +65,7 @@ class Results:
         self.raw: dict[str, Any] = document.data()
         if document.faults or not isinstance(self.raw.get("schedulers"), dict):
             raise OutputError(f"{folder / 'spec.yaml'} is no spec of a run; run it again")
-        self.cells = sorted(self._found(), key=self._place)
+        self.cells = self._ordered(list(self._found()))
 
     @property
     def name(self) -> str:
@@ -93,15 +93,28 @@ class Results:
             point = "/".join(middle) or None
             yield Saved(scheduler, point, int(summary["seed"]), summary, path.parent)
 
-    def _place(self, cell: Saved) -> tuple[Any, ...]:
-        """Cells in the order in which they were run: by point, seed and scheduler."""
-        schedulers, seeds = list(self.raw["schedulers"]), self._said("seeds")
-        points = list(self._said("sweep", "list"))
-        return (
-            *_order(points, cell.point),
-            *_order(list(seeds), cell.seed),
-            *_order(schedulers, cell.scheduler),
-        )
+    def _ordered(self, cells: list[Saved]) -> list[Saved]:
+        """In the order in which they were run, by point, seed and scheduler: as the spec names
+        them, then the others.
+        """
+
+        def places(known: Any) -> dict[Any, int]:
+            return {value: place for place, value in enumerate(known)}
+
+        points = places(self._said("sweep", "list"))
+        seeds, schedulers = places(self._said("seeds")), places(self.raw["schedulers"])
+
+        def place(cell: Saved) -> tuple[Any, ...]:
+            return (
+                points.get(cell.point, len(points)),
+                str(cell.point),
+                seeds.get(cell.seed, len(seeds)),
+                cell.seed,
+                schedulers.get(cell.scheduler, len(schedulers)),
+                cell.scheduler,
+            )
+
+        return sorted(cells, key=place)
 
     def _said(self, *path: str) -> Any:
         """An entry of the spec, empty where it has none."""
@@ -116,7 +129,7 @@ class Results:
         there = {cell.scheduler for cell in self.cells}
         return [name for name in self.raw["schedulers"] if name in there]
 
-    @property
+    @cached_property
     def points(self) -> dict[str | None, dict[str, Seeds]]:
         """The summaries: point of the sweep -> scheduler -> one per seed."""
         found: dict[str | None, dict[str, list[Mapping[str, Any]]]] = {}
@@ -129,7 +142,7 @@ class Results:
             for point, cells in found.items()
         }
 
-    @property
+    @cached_property
     def seeds(self) -> list[int]:
         """The seeds that were run, the first of them first."""
         return list(dict.fromkeys(cell.seed for cell in self.cells))
@@ -152,11 +165,6 @@ class Results:
         """Whether the queue is never empty."""
         arrivals = self._said("workload", "arrivals")
         return arrivals.get("kind") == "backlog" and arrivals.get("requests") is None
-
-
-def _order(known: list[Any], value: Any) -> tuple[Any, ...]:
-    """Where *value* stands: as in *known*, then the others by themselves."""
-    return (known.index(value), "") if value in known else (len(known), str(value))
 
 
 def _swept(summary: Mapping[str, Any]) -> dict[str, Any]:
