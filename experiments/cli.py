@@ -27,7 +27,11 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-trace = typer.Typer(help="Look at trace files.", no_args_is_help=True, rich_markup_mode=None)
+trace = typer.Typer(
+    help="Look at trace files, and make traces of runs.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 app.add_typer(trace, name="trace")
 app.add_typer(calibrate, name="calibrate")
 calibrate.add_typer(import_, name="import")
@@ -311,6 +315,56 @@ def _failures(failed: list[str]) -> int:
     return SOME_FAILED if failed else DONE
 
 
+@app.command()
+@_answered
+def report(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The results of a run, such as results/lab.")
+    ],
+    point: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Which point of the sweep the timeline shows."),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(metavar="N", help="Which seed the timeline shows.")
+    ] = None,
+    window: Annotated[
+        str | None,
+        typer.Option(metavar="A:B", help="Which seconds of a long run the timeline shows."),
+    ] = None,
+) -> None:
+    """Write report.html: a run's results on one page."""
+    seconds = _seconds(window)
+    from experiments.painter import Painter
+
+    painter = Painter(apart=True)
+    from experiments.report.page import Choice, needed, write_report
+    from experiments.results import Results
+
+    try:
+        needed()
+        page = write_report(Results(folder), painter, Choice(point, seed, seconds))
+    finally:
+        painter.close()
+    print(f"report in {page}")
+
+
+def _seconds(text: str | None) -> tuple[float, float] | None:
+    if text is None:
+        return None
+    first, colon, last = text.partition(":")
+    try:
+        begin, end = float(first), float(last)
+    except ValueError:
+        begin, end = 0.0, 0.0
+    if not (colon and 0 <= begin < end < float("inf")):
+        raise typer.BadParameter(
+            f"{text!r} is not a range of seconds; give A:B, such as 12.5:40",
+            param_hint="'--window'",
+        )
+    return begin, end
+
+
 def _window(text: str | None) -> tuple[int, int] | None:
     if text is None:
         return None
@@ -426,6 +480,48 @@ def convert(
     with staged_file(target, overwrite) as partial:
         write_table(file.trace, partial)
     print(f"{file.report.text()}\nwritten   {target}")
+
+
+@trace.command()
+@_answered
+def perfetto(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The results of a run, such as results/lab.")
+    ],
+    cells: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--cell",
+            metavar="NAME",
+            help="A folder under cells/, such as static/seed-1. May be repeated.  [default: all "
+            "schedulers of the first point and seed]",
+        ),
+    ] = None,
+    window: Annotated[
+        str | None, typer.Option(metavar="A:B", help="Only what happens in these seconds.")
+    ] = None,
+    packed: Annotated[
+        bool, typer.Option("--gzip", help="Compress it, as a name that ends in .gz does.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Where it goes.  [default: DIR/trace.json]"),
+    ] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Write a run as a timeline for ui.perfetto.dev: slots, counters, preemptions."""
+    seconds = _seconds(window)
+    from experiments.output import staged_file
+    from experiments.perfetto import chosen, write_trace
+    from experiments.results import Results
+
+    results = Results(folder)
+    target = folder / "trace.json" if out is None else out
+    if packed and target.suffix != ".gz":
+        target = target.with_name(f"{target.name}.gz")
+    with staged_file(target, overwrite) as partial:
+        count = write_trace(results, chosen(results, cells), partial, seconds)
+    print(f"{count:,} events in {target}; open it in ui.perfetto.dev")
 
 
 def _read(

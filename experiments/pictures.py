@@ -14,7 +14,7 @@ from experiments.axis import Axis, axis_of, lines_along
 from experiments.looks import Look, looks_of
 from experiments.painter import Painter
 from experiments.sketches import lanes_of, passes_of, waits_of
-from experiments.spec import Spec, Variant
+from experiments.spec import Spec
 from experiments.spec_arguments import (
     ARGUMENTS,
     CurvesFigure,
@@ -63,17 +63,46 @@ class Panel:
     series: tuple[Series, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What pictures need to know of an experiment: the `figures:` that it asks for (None: it says
+    nothing), what each point of its sweep sets, whether its queue is never empty, the kind of each
+    scheduler, and for schedulers whose speed-up is shown over its closed form, that form at every
+    point."""
+
+    figures: tuple[Figure, ...] | None
+    swept: Mapping[str, Mapping[str, Any]]
+    backlog: bool
+    kinds: Mapping[str, str]
+    closed_forms: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+
+def frame_of(spec: Spec) -> Frame:
+    """The frame of an experiment that is about to be run."""
+    return Frame(
+        spec.figures,
+        spec.swept(),
+        spec.is_backlog(),
+        {name: said.kind for name, said in spec.schedulers.items()},
+        {
+            figure.of: closed_forms(spec, figure.of)
+            for figure in spec.figures or ()
+            if isinstance(figure, SpeedupFigure)
+        },
+    )
+
+
 @dataclass
 class Pictures:
     """The pictures of one experiment. Those of single requests and iterations are of one seed."""
 
-    spec: Spec
+    frame: Frame
     seed: int
     shown: dict[tuple[int, str | None], list[Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.figures = chosen_figures(self.spec)
-        self.looks = looks_of({name: said.kind for name, said in self.spec.schedulers.items()})
+        self.figures = chosen_figures(self.frame)
+        self.looks = looks_of(self.frame.kinds)
 
     @property
     def metrics(self) -> list[str]:
@@ -85,10 +114,10 @@ class Pictures:
         ]
         shown += [figure.x for figure in self.figures if isinstance(figure, CurvesFigure)]
         shown += [f.y for f in self.figures if isinstance(f, SpeedupFigure | WaterfallFigure)]
-        return list(dict.fromkeys(chain(*(shown or [default_metrics(self.spec)]))))
+        return list(dict.fromkeys(chain(*(shown or [default_metrics(self.frame)]))))
 
-    def see(self, variant: Variant, scheduler: str, seed: int, analysis: Analysis) -> None:
-        """Keep what the figures show of a cell."""
+    def see(self, point: str | None, scheduler: str, seed: int, analysis: Analysis) -> None:
+        """Keep what the figures show of a cell at *point* of the sweep."""
         if seed != self.seed:
             return
         for place, figure in enumerate(self.figures):
@@ -100,7 +129,7 @@ class Pictures:
             elif isinstance(figure, WaitsFigure):
                 found = waits_of(analysis, scheduler, figure.by)
             if found is not None:
-                self.shown.setdefault((place, variant.key), []).append(found)
+                self.shown.setdefault((place, point), []).append(found)
 
     def draw(self, painter: Painter, points: Points, folder: Path) -> None:
         """Have all of them drawn into *folder*."""
@@ -130,10 +159,9 @@ class Pictures:
         """What a figure that makes an argument shows, or why there is nothing to show."""
         swept = self._swept(points)
         if isinstance(figure, CurvesFigure):
-            kinds = {name: said.kind for name, said in self.spec.schedulers.items()}
-            return curves_of(figure, points, swept, kinds)
+            return curves_of(figure, points, swept, self.frame.kinds)
         if isinstance(figure, SpeedupFigure):
-            closed = closed_forms(self.spec, figure.of)
+            closed = self.frame.closed_forms.get(figure.of, {})
             axis = axis_of(swept, figure.x)
             label = axis.label if axis is not None else ""
             return speedups_of(figure, points, swept, closed), label
@@ -156,8 +184,7 @@ class Pictures:
 
     def _swept(self, points: Points) -> dict[str, dict[str, Any]]:
         """What is varied at these points."""
-        swept = self.spec.swept()
-        return {key: swept[key] for key in points if key is not None}
+        return {key: self.frame.swept[key] for key in points if key is not None}
 
 
 def _of(panel: Panel, schedulers: Sequence[str]) -> Panel:
@@ -187,14 +214,14 @@ def paint(figure: Figure, what: Any, looks: Mapping[str, Look], path: Path) -> N
     draw(figure, what, looks, path)
 
 
-def chosen_figures(spec: Spec) -> tuple[Figure, ...]:
+def chosen_figures(frame: Frame) -> tuple[Figure, ...]:
     """The figures that the spec asks for; by default what a sweep does to throughput and to the
     time to the first token (in an endless backlog: per token), if one picture can hold it."""
-    if spec.figures is not None:
-        return spec.figures
-    if spec.sweep is None:
+    if frame.figures is not None:
+        return frame.figures
+    if not frame.swept:
         return ()
-    y, points, schedulers = default_metrics(spec), spec.swept(), len(spec.schedulers)
+    y, points, schedulers = default_metrics(frame), frame.swept, len(frame.kinds)
     axis = axis_of(points)
     if axis is not None and len(lines_along(points, axis)) * schedulers <= MOST_LINES:
         return (LinesFigure(name="sweep", y=y),)
@@ -203,9 +230,9 @@ def chosen_figures(spec: Spec) -> tuple[Figure, ...]:
     return ()
 
 
-def default_metrics(spec: Spec) -> tuple[str, ...]:
+def default_metrics(frame: Frame) -> tuple[str, ...]:
     """What is shown of a sweep where nothing is said."""
-    return ("output_tokens_per_s", "tpot_p99_s" if spec.is_backlog() else "ttft_p99_s")
+    return ("output_tokens_per_s", "tpot_p99_s" if frame.backlog else "ttft_p99_s")
 
 
 def metric_label(metric: str) -> tuple[str, float]:

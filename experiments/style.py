@@ -30,6 +30,7 @@ def save(sheet: Figure, path: Path) -> None:
     if sheet.canvas is None or not isinstance(sheet.canvas, FigureCanvasAgg):
         FigureCanvasAgg(sheet)
     sheet.savefig(path, metadata={"Software": None})
+    sheet.set_layout_engine("none")  # laid out now, and that is half of the work
     save_pdf(sheet, path.with_suffix(".pdf"))
 
 

@@ -10,7 +10,15 @@ import pytest
 from experiments.axis import axis_of, lines_along, number_in
 from experiments.faults import SpecError
 from experiments.load import load_spec, spec_of
-from experiments.pictures import Panel, Pictures, Series, apart, chosen_figures, panels_of
+from experiments.pictures import (
+    Panel,
+    Pictures,
+    Series,
+    apart,
+    chosen_figures,
+    frame_of,
+    panels_of,
+)
 from experiments.run import run
 from experiments.spec_figures import BarsFigure, LinesFigure
 from experiments.written import content_hash
@@ -90,16 +98,16 @@ def test_lines_go_along_a_number_of_the_sweep() -> None:
 
 
 def test_a_sweep_of_numbers_is_drawn_as_lines_and_one_of_words_as_bars() -> None:
-    found = chosen_figures(spec_of(spec(sweep={"list": POINTS})))
+    found = chosen_figures(frame_of(spec_of(spec(sweep={"list": POINTS}))))
     assert [(type(f), f.file) for f in found] == [(LinesFigure, "sweep")]
     words = {
         "a": {"schedulers.mixed.head_of_line": "skip"},
         "b": {"schedulers.mixed.head_of_line": "strict"},
     }
-    found = chosen_figures(spec_of(spec(sweep={"list": words})))
+    found = chosen_figures(frame_of(spec_of(spec(sweep={"list": words}))))
     assert [(type(f), f.file) for f in found] == [(BarsFigure, "sweep")]
-    assert chosen_figures(spec_of(spec(sweep={"list": words}, figures=[]))) == ()
-    assert chosen_figures(spec_of(spec())) == ()
+    assert chosen_figures(frame_of(spec_of(spec(sweep={"list": words}, figures=[])))) == ()
+    assert chosen_figures(frame_of(spec_of(spec()))) == ()
 
 
 def test_figures_change_no_hash_as_they_change_no_number() -> None:
@@ -185,8 +193,8 @@ def test_a_timeline_tells_waits_stays_tokens_and_deadlines(tmp_path: Path) -> No
     work = workload_of(made.workload)
     assert made.step_time is not None
     analysis = Analysis(simulate(work, Server(slots=1), Mixed(), step_time_of(made.step_time)))
-    pictures = Pictures(made, 1)
-    pictures.see(next(iter(made.variants())), "mixed", 1, analysis)
+    pictures = Pictures(frame_of(made), 1)
+    pictures.see(None, "mixed", 1, analysis)
     lanes, passes, waits = (pictures.shown[(place, None)][0] for place in range(3))
     first, second = lanes.lanes
     assert (first.arrival, first.left, first.stays) == (0, 3, ((0, 3),))
