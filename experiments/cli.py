@@ -256,7 +256,7 @@ def sweep(
         typer.Option("--overwrite", help="Replace cells that were made from other settings."),
     ] = False,
 ) -> int:
-    """Simulate the cells of an experiment that are missing, many at once.
+    """Simulate what is missing, many cells at once.
 
     Every cell is filed when it is done and stays: the same command goes on with a sweep that was
     stopped, and does only what is missing of one that was extended.
