@@ -244,6 +244,8 @@ def _finished(
 
 def _kept(count: Count, out: Path) -> str:
     """What an unfinished sweep leaves."""
+    if not count.complete:
+        return "no cell was complete yet"
     return (
         f"{count.complete:,} of {count.total:,} cells are complete and stay in {out}; the same "
         "command does the rest"
