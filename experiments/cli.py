@@ -192,11 +192,7 @@ def sweep(
         typer.Option("--overwrite", help="Replace cells that were made from other settings."),
     ] = False,
 ) -> int:
-<<<<<<< HEAD
-    """Simulate what is missing of an experiment.
-=======
     """Simulate what is missing, many cells at once.
->>>>>>> sweep
 
     Every cell is filed when it is done and stays: the same command goes on with a sweep that was
     stopped, and does only what is missing of one that was extended.
