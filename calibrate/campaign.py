@@ -107,7 +107,8 @@ class Campaign:
             decode_anchor=decode,
             prefill_anchor=prefill,
             # a CPU that others use too changes its speed within a second
-            decode_every=1 if settings.device == "cpu" else 8,
+            beside=settings.device == "cpu",
+            repeats=1 if settings.device == "cpu" else 2,
             warm_up_s=warm_up_s,
             seed=settings.seed,
         )
@@ -147,6 +148,11 @@ class Campaign:
     def anchors(self) -> tuple[Point, Point]:
         """The decode and the prefill that show the drift."""
         return self.base.decode_anchor, self.base.prefill_anchor
+
+    @property
+    def beside(self) -> bool:
+        """Whether anchors are read around every pass."""
+        return self.base.beside
 
     @property
     def rounds(self) -> int:
@@ -198,7 +204,10 @@ class Campaign:
         try_out(self.machine.runner, points)
         tried = [*points, base.decode_anchor, base.prefill_anchor]
         each = pilot(self.machine.runner, tried, self.now)
-        anchor_s = base.passes * (each[-2] / base.decode_every + each[-1] / base.prefill_every)
+        if base.beside:
+            anchor_s = base.repeats * (base.passes + 1) * (each[-2] + each[-1]) / 2
+        else:
+            anchor_s = base.passes * (each[-2] / base.decode_every + each[-1] / base.prefill_every)
         left_s = budget_s - (self.now() - self.started) - base.warm_up_s
         for rounds in range(MORE_ROUNDS, 0, -1):
             passes = rounds * base.repeats * base.passes

@@ -38,8 +38,9 @@ class Cleaned:
         return int((self.raw["outlier"].abs() > ODD).sum())
 
 
-def cleaned(raw: pd.DataFrame, where: str = "raw.csv") -> Cleaned:
-    """The rows of a store, normalised to the middle speed of the whole run.
+def cleaned(raw: pd.DataFrame, where: str = "raw.csv", as_read: bool = False) -> Cleaned:
+    """The rows of a store, normalised to the middle speed of the whole run; *as_read*: by what was
+    read off the anchors then, else by whatever leaves the least spread (`calibrate.drifting`).
 
     Raises SamplesError for a time that is not a positive number; it names the line.
     """
@@ -49,7 +50,7 @@ def cleaned(raw: pd.DataFrame, where: str = "raw.csv") -> Cleaned:
     if not points.any():
         raise SamplesError(f"{where}: holds no samples; measure first")
     step = raw["device_s"].fillna(raw["host_s"])
-    raw["drift"], smoothing = drift_of(raw, step)
+    raw["drift"], smoothing = drift_of(raw, step, as_read)
     raw["seconds"] = step / raw["drift"] * float(raw.loc[points, "drift"].median())
     raw["outlier"], noise = _scores(raw[points])
     kept = raw[points & ~(raw["outlier"].abs() > ODD)]

@@ -7,13 +7,14 @@ around the same work on a GPU, on a CPU the processor time of the thread that co
 from __future__ import annotations
 
 import gc
+import math
 import os
 import statistics
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from calibrate.points import Point
 
@@ -53,6 +54,10 @@ class Runner(Protocol):
         """One pass over that batch, greedy sampling included."""
         ...
 
+    def beside(self, point: Point) -> Callable[[], Reading]:
+        """What runs a pass over *point*, no rectangle, and leaves what is prepared as it is."""
+        ...
+
 
 @dataclass(slots=True)
 class Drift:
@@ -80,6 +85,34 @@ class Drift:
     def factor(self) -> float:
         """Seconds measured now / this are seconds at the reference; 1 before any anchor."""
         return statistics.median(self.recent) if self.recent else 1.0
+
+
+def kind_for(tokens: int, prefill_anchor: Point) -> str:
+    """Which anchor a step of so many tokens is compared with: few tokens wait for the weights from
+    memory, many for arithmetic, and neighbours slow the one more than the other."""
+    return "prefill" if 2 * tokens >= prefill_anchor.tokens else "decode"
+
+
+Pass = TypeVar("Pass")
+
+
+def between(
+    once: Callable[[], Pass], read: Callable[[], float], passes: int
+) -> list[tuple[Pass, float]]:
+    """Run *once* so many times, each with the speed of its moment: the geometric mean of what
+    *read* says right before and right after it.
+
+    On a machine that others use too the speed changes by a tenth within a tenth of a second, so
+    that only its neighbours tell how fast a pass could be.
+    """
+    found = []
+    before = read()
+    for _ in range(passes):
+        result = once()
+        after = read()
+        found.append((result, math.sqrt(before * after)))
+        before = after
+    return found
 
 
 @contextmanager

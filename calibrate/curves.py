@@ -6,6 +6,7 @@ kernels over other shapes and have their own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
@@ -104,6 +105,9 @@ class Curves:
     all: RegionReport
     falls: Sequence[Fall]
     graph_sizes: tuple[int, ...]
+    noise: float
+    """By how much the median of a point's samples would differ if they were measured anew, median
+    over the points."""
 
     @property
     def gain(self) -> float:
@@ -142,7 +146,18 @@ def fit_curves(data: Cleaned, graph_sizes: Sequence[int] = ()) -> Curves:
         all=_report(trials, noise),
         falls=falls(data.samples),
         graph_sizes=tuple(graph_sizes),
+        noise=_repeated(noise, data.samples),
     )
+
+
+def _repeated(deviation: float, samples: pd.DataFrame) -> float:
+    """The median difference of two medians of as many samples as a point has, each sample normal
+    with this relative standard deviation."""
+    each = float(samples.groupby("configuration").size().median())
+    of_median = (
+        deviation * math.sqrt(math.pi / 2 / each) if each > 2 else deviation / math.sqrt(each)
+    )
+    return 0.6745 * math.sqrt(2.0) * of_median
 
 
 def _in_graphs(samples: pd.DataFrame, sizes: tuple[int, ...]) -> pd.DataFrame:

@@ -102,8 +102,8 @@ def design(
 
 
 def anchors(limits: Limits) -> tuple[Point, Point]:
-    """Two middling steps, a decode and a prefill: run again and again, they show the drift."""
-    rows = max(limits.slots // 2, 1)
+    """A small decode and a middling prefill: run again and again, they show the drift."""
+    rows = max(limits.slots // 16, 1)
     past = max(min(limits.context // 4, limits.entries // limits.slots), 1)
     tokens = max(min(limits.budget // 2, limits.context // 2, limits.step_tokens), 1)
     return Point("decode", pasts=(past,) * rows), Point("prefill", chunks=((tokens, 0),))

@@ -21,6 +21,8 @@ ANCHORS = (5, 9, 15, 25)
 VISITS = (8, 16, 32)
 """Visits around a sample, of whatever point, whose median may be its drift."""
 
+AS_READ = "the anchors as they were read then"
+
 TURNS = 2
 """Usual times and drift are estimated from each other so often. More often, a sample would come to
 be judged by itself, round about, and the narrowest window would always look best."""
@@ -29,14 +31,16 @@ PAUSE_S = 30.0
 """A pause of so long between two rows begins a session: nothing is smoothed across it."""
 
 
-def drift_of(raw: pd.DataFrame, step: pd.Series) -> tuple[pd.Series, str]:
+def drift_of(raw: pd.DataFrame, step: pd.Series, as_read: bool) -> tuple[pd.Series, str]:
     """The drift at every row of a store, 1 at the speed of its first anchors, and how it was got.
 
-    *step* are the seconds of the rows.
+    *step* are the seconds of the rows; *as_read*: take what was read off the anchors then.
     """
+    if as_read:
+        return raw["drift"], AS_READ
     anchors = raw["region"] == ANCHOR
     session = (raw["moment"].diff() > PAUSE_S).cumsum()
-    ways = {"the trailing median of the anchors": raw["drift"]}
+    ways = {AS_READ: raw["drift"]}
     ratio = _of_anchors(raw, step, anchors)
     if len(ratio):
         ways["one factor for all of it"] = pd.Series(float(ratio.median()), index=raw.index)

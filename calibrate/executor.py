@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 import pandas as pd
 
+from calibrate.clock import between
 from calibrate.sequences import Blocks, Known, prompt_of
 from sim.executor import Done, Work
 from sim.request import Request
@@ -56,8 +56,8 @@ class Device(Protocol):
 class Pace(Protocol):
     """How much slower than at the reference the machine is."""
 
-    def read(self) -> float:
-        """The factor now, from a step that never changes."""
+    def read(self, tokens: int) -> float:
+        """The factor now for steps of so many tokens, from one like it that never changes."""
         ...
 
 
@@ -247,18 +247,17 @@ class Engine:
     ) -> tuple[list[int], Done]:
         """Run what is *prepared* and write down what it took."""
         ready = self.device.now_ns()
-        before = 1.0 if self.pace is None else self.pace.read()
-        passes = []
-        for _ in range(self.passes):
-            tokens, step, wall = self.device.run(prepared)
-            after = 1.0 if self.pace is None else self.pace.read()
-            drift = math.sqrt(before * after)
-            passes.append((step / drift, step, wall, drift))
-            before = after
-        _, step, wall, drift = sorted(passes)[(len(passes) - 1) // 2]
-        between = 0 if self._ended_at is None else began - self._ended_at
+        size = shape[0] + shape[3]
+        passes = between(
+            lambda: self.device.run(prepared),
+            lambda: 1.0 if self.pace is None else self.pace.read(size),
+            self.passes,
+        )
+        passes.sort(key=lambda one: one[0][1] / one[1])
+        (tokens, step, wall), drift = passes[(len(passes) - 1) // 2]
+        since = 0 if self._ended_at is None else began - self._ended_at
         row = Iteration(
-            padded, *shape, step, wall, drift, between, ready - began, self._swap_ns, admitted
+            padded, *shape, step, wall, drift, since, ready - began, self._swap_ns, admitted
         )
         self.iterations.append(row)
         self._swap_ns = 0

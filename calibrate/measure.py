@@ -8,12 +8,12 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.optimize import nnls
 
-from calibrate.clock import WINDOW, Drift, Reading, Runner
+from calibrate.clock import WINDOW, Drift, Reading, Runner, between, kind_for
 from calibrate.faults import CalibrationError
 from calibrate.points import Point, is_padded
 from calibrate.samples import SHAPE
@@ -44,7 +44,8 @@ class Plan:
 
     A sample is the median of ``passes`` passes; a point has ``repeats`` samples in each of
     ``rounds`` shuffled rounds. Anchors run before every 8th point, the prefill one before every
-    24th. ``warm_up_s``: at least so long before anything counts.
+    24th; with ``beside`` one like the step runs before and after every pass instead
+    (`calibrate.clock`). ``warm_up_s``: at least so long before anything counts.
     """
 
     points: tuple[Point, ...]
@@ -55,8 +56,14 @@ class Plan:
     passes: int = 3
     decode_every: int = 8
     prefill_every: int = 24
+    beside: bool = False
     warm_up_s: float = 6.0
     seed: int = 0
+
+    @property
+    def anchors(self) -> dict[str, Point]:
+        """By kind."""
+        return {"decode": self.decode_anchor, "prefill": self.prefill_anchor}
 
     def order(self, turn: int) -> list[Point]:
         """The points of round *turn* (from 1), shuffled anew in each."""
@@ -110,9 +117,9 @@ def measure(
         if now() - started > stop_s:
             break
         progress(count, len(wanted), f"round {turn}, {point.region}")
-        if place and place % plan.decode_every == 0:
+        if place and not plan.beside and place % plan.decode_every == 0:
             session.anchor("decode")
-        if place and place % plan.prefill_every == 0:
+        if place and not plan.beside and place % plan.prefill_every == 0:
             session.anchor("prefill")
         runner.prepare(point)
         for repeat in repeats:
@@ -154,23 +161,41 @@ class _Session:
     drift: Drift
     floor_s: Floors
     now: Callable[[], float]
+    beside: dict[str, Callable[[], Reading]] = field(default_factory=dict)
 
     def anchor(self, kind: str) -> None:
-        point = self.plan.decode_anchor if kind == "decode" else self.plan.prefill_anchor
+        point = self.plan.anchors[kind]
         self.runner.prepare(point)
         reading, spread = self._pass()
         self.drift.add(kind, reading.step_s)
-        self._write(ANCHOR, kind, point, 0, 0, reading, spread)
+        self._write(ANCHOR, kind, point, 0, 0, reading, spread, self.drift.factor)
 
     def sample(self, point: Point, turn: int, repeat: int) -> None:
-        reading, spread = self._pass()
-        self._write(point.region, point.text(), point, turn, repeat, reading, spread)
+        if self.plan.beside:
+            reading, spread, drift = self._pass_beside_anchors(point.tokens)
+        else:
+            reading, spread = self._pass()
+            drift = self.drift.factor
+        self._write(point.region, point.text(), point, turn, repeat, reading, spread, drift)
 
     def _pass(self) -> tuple[Reading, float]:
         """The median pass of a few, and their spread."""
         readings = sorted((self.runner.run() for _ in range(self.plan.passes)), key=_step)
         middle = readings[(len(readings) - 1) // 2]
         return middle, (readings[-1].step_s - readings[0].step_s) / middle.step_s
+
+    def _pass_beside_anchors(self, tokens: int) -> tuple[Reading, float, float]:
+        """The pass whose time at the reference speed is the median of a few; their spread; and the
+        drift of its moment."""
+        kind = kind_for(tokens, self.plan.prefill_anchor)
+        if kind not in self.beside:
+            self.beside[kind] = self.runner.beside(self.plan.anchors[kind])
+        anchor, reference = self.beside[kind], self.drift.references[kind]
+        found = between(self.runner.run, lambda: anchor().step_s / reference, self.plan.passes)
+        times = sorted((reading.step_s / drift, i) for i, (reading, drift) in enumerate(found))
+        middle, i = times[(len(times) - 1) // 2]
+        reading, drift = found[i]
+        return reading, (times[-1][0] - times[0][0]) / middle, drift
 
     def _write(
         self,
@@ -181,6 +206,7 @@ class _Session:
         repeat: int,
         reading: Reading,
         spread: float,
+        drift: float,
     ) -> None:
         floor = self.floor_s(point, False)
         if floor is not None and reading.step_s < floor:
@@ -197,7 +223,7 @@ class _Session:
                 "prepare_s": reading.prepare_s,
                 "launch_s": reading.launch_s,
                 "spread": spread,
-                "drift": self.drift.factor,
+                "drift": drift,
                 "floor_s": floor,
                 "moment": round(self.now(), 3),
             }

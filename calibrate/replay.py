@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import statistics
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from calibrate.clock import Runner
+from calibrate.clock import Runner, kind_for
 from calibrate.executor import Device, Engine
 from calibrate.host import host_s
 from calibrate.points import Point
@@ -40,23 +40,32 @@ class Case:
 
 
 class AnchorPace:
-    """Reads the machine's speed off a fixed decode, off the engine's clock.
+    """Reads the machine's speed off a fixed step like the one at hand, off the engine's clock.
 
-    On a shared machine the speed changes by a tenth and more within a second, so it is read before
-    and after every pass; ``worst`` is the largest median of `STEADY` readings in a row.
+    It is read before and after every pass (`calibrate.clock.between`). *anchors* and their
+    *reference_s* are by kind. ``worst`` is the largest median of `STEADY` readings in a row,
+    relative to *usual*.
     """
 
-    def __init__(self, runner: Runner, anchor: Point, reference_s: float) -> None:
-        self.runner, self.anchor, self.reference_s = runner, anchor, reference_s
+    def __init__(
+        self,
+        runner: Runner,
+        anchors: Mapping[str, Point],
+        reference_s: Mapping[str, float],
+        usual: float = 1.0,
+    ) -> None:
+        self.prefill = anchors["prefill"]
+        self.run = {kind: runner.beside(point) for kind, point in anchors.items()}
+        self.reference_s, self.usual = reference_s, usual
         self.recent: deque[float] = deque(maxlen=STEADY)
         self.worst = 1.0
 
-    def read(self) -> float:
-        self.runner.prepare(self.anchor)
-        factor = self.runner.run().step_s / self.reference_s
+    def read(self, tokens: int) -> float:
+        kind = kind_for(tokens, self.prefill)
+        factor = self.run[kind]().step_s / self.reference_s[kind]
         self.recent.append(factor)
         if len(self.recent) == STEADY:
-            self.worst = max(self.worst, statistics.median(self.recent))
+            self.worst = max(self.worst, statistics.median(self.recent) / self.usual)
         return factor
 
 

@@ -55,8 +55,16 @@ class ModelRunner:
 
     def run(self) -> Reading:
         assert self.work is not None, "prepare a point first"
+        return self._run(*self.work)
+
+    def beside(self, point: Point) -> Callable[[], Reading]:
+        work = self._flat(point)
+
+        return lambda: self._run(*work)
+
+    def _run(self, host: Host, step: Step) -> Reading:
         with _memory_errors():
-            return (self._on_cpu if self.events is None else self._on_gpu)(*self.work)
+            return (self._on_cpu if self.events is None else self._on_gpu)(host, step)
 
     def _on_cpu(self, host: Host, step: Step) -> Reading:
         """The device's clock is the processor time of this one thread: what else runs on the

@@ -41,7 +41,8 @@ HOST_REQUESTS = 12
 
 class Rounds(Protocol):
     """Measuring in rounds (`calibrate.campaign.Campaign`): ``measure`` sees to what is missing of
-    the first so many, ``aside`` is for what is done between them."""
+    the first so many, ``aside`` is for what is done between them; ``beside``: anchors are read
+    around every pass, as they are in replays."""
 
     @property
     def store(self) -> Store: ...
@@ -49,6 +50,8 @@ class Rounds(Protocol):
     def anchors(self) -> tuple[Point, Point]: ...
     @property
     def rounds(self) -> int: ...
+    @property
+    def beside(self) -> bool: ...
     def measure(self, rounds: int | None = None) -> int: ...
     def aside(self) -> AbstractContextManager[None]: ...
 
@@ -94,7 +97,7 @@ def run_trial(
         replays = _Replays(device, runner, campaign, passes, steps)
         burst = scaled(trace, 0.0)
         host = replays.host(cases, burst)
-        first = model_of(campaign.store, graph_sizes, host)[1]
+        first = model_of(campaign, graph_sizes, host)[1]
         seconds = {case.name: _duration_s(predicted(first, burst, case)) for case in cases}
         span = max(seconds.values()) / load
         real = replays.once(cases, scaled(trace, span), f"requests over {span:.0f} s")
@@ -106,7 +109,7 @@ def run_trial(
         bursts = replays.twice(bursts, "at once")
     steps.tell("calibration, third round")
     campaign.measure(campaign.rounds)
-    curves, model = model_of(campaign.store, graph_sizes, host)
+    curves, model = model_of(campaign, graph_sizes, host)
     frames = [iterations(model, replay) for replay in real]
     latencies = pd.concat(
         [
@@ -152,8 +155,10 @@ class _Replays:
         self, device: Device, runner: Runner, campaign: Rounds, passes: int, steps: _Steps
     ) -> None:
         self.device, self.passes, self.steps = device, passes, steps
-        reference_s, anchor = anchors_of(campaign.store)["decode"], campaign.anchors[0]
-        self.pace = lambda: AnchorPace(runner, anchor, reference_s)
+        reference_s = anchors_of(campaign.store)
+        anchors = dict(zip(("decode", "prefill"), campaign.anchors, strict=True))
+        usual = float(campaign.store.frame()["drift"].median())
+        self.pace = lambda: AnchorPace(runner, anchors, reference_s, usual)
 
     def host(self, cases: Sequence[Case], burst: Trace) -> dict[str, Host]:
         """The host's work under each policy, from the first requests alone."""
@@ -199,10 +204,11 @@ def anchors_of(store: Store) -> dict[str, float]:
 
 
 def model_of(
-    store: Store, graph_sizes: tuple[int, ...], host: Mapping[str, Host]
+    campaign: Rounds, graph_sizes: tuple[int, ...], host: Mapping[str, Host]
 ) -> tuple[Curves, Model]:
-    """Curves fitted to what the store holds, at the speed of its first anchors."""
-    data = cleaned(store.frame(), str(store.raw))
+    """Curves fitted to what was measured, at the speed of its first anchors."""
+    store = campaign.store
+    data = cleaned(store.frame(), str(store.raw), as_read=campaign.beside)
     points = data.raw[data.raw["region"] != ANCHOR]
     middle = float(points["drift"].median())
     samples = data.samples.assign(seconds=data.samples["seconds"] / middle)

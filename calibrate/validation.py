@@ -6,7 +6,8 @@ were fitted to what was measured beside them; scheduler, memory and metrics are 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,7 +16,7 @@ import pandas as pd
 from calibrate.compare import side_by_side, spread
 from calibrate.host import host_s
 from calibrate.replay import Case, Replay, normalised
-from calibrate.samples import Floats
+from calibrate.samples import Floats, Ints
 from sim import Host, Run, StepTime, Swap, Trace, simulate
 
 RANKED = {"ttft_s": 1, "tpot_s": 1, "e2e_s": 1, "output_tokens_per_s": -1}
@@ -48,15 +49,20 @@ def predicted(model: Model, trace: Trace, case: Case) -> Run:
 
 def iterations(model: Model, replay: Replay) -> pd.DataFrame:
     """Every iteration that was really run: seconds measured (at the reference speed, ``raw``: by
-    the wall's clock, ``again``: the second time), simulated, and the relative errors."""
-    table = replay.table
+    the wall's clock), simulated, and the relative errors.
+
+    Where the same schedule was run twice, measured is the geometric mean of both times, and
+    ``noise`` is by how much such a mean would differ if it were measured anew: their difference
+    / √2.
+    """
+    table, again = replay.table, replay.again
     shape = [table[name].to_numpy(np.int64) for name in SHAPE]
     flat, padded = model.flat.steps_ns(*shape), model.curve(True).steps_ns(*shape)
     frame = pd.DataFrame(
         {
             "policy": replay.case.name,
-            "measured_s": normalised(table)[0] / 1e9,
-            "raw_s": table["wall_ns"] / 1e9,
+            "measured_s": _mean(normalised(table)[0], again, lambda one: normalised(one)[0]) / 1e9,
+            "raw_s": _mean(_wall(table), again, _wall) / 1e9,
             "simulated_s": np.where(table["padded"], padded, flat) / 1e9,
             "host_s": host_s(table),
         }
@@ -70,10 +76,22 @@ def iterations(model: Model, replay: Replay) -> pd.DataFrame:
     ]
     frame["error"] = frame["simulated_s"] / frame["measured_s"] - 1.0
     frame["raw_error"] = frame["simulated_s"] / frame["raw_s"] - 1.0
-    if replay.again is not None:
-        frame["noise"] = normalised(replay.again)[0] / 1e9 / frame["measured_s"] - 1.0
-        frame["raw_noise"] = replay.again["wall_ns"].to_numpy() / 1e9 / frame["raw_s"] - 1.0
+    if again is not None:
+        frame["noise"] = (normalised(again)[0] / normalised(table)[0] - 1.0) / math.sqrt(2.0)
+        frame["raw_noise"] = (_wall(again) / _wall(table) - 1.0) / math.sqrt(2.0)
     return frame.join(table[list(SHAPE)])
+
+
+def _wall(table: pd.DataFrame) -> Floats:
+    return table["wall_ns"].to_numpy(np.float64)
+
+
+def _mean(
+    first: Floats | Ints, again: pd.DataFrame | None, read: Callable[[pd.DataFrame], Floats | Ints]
+) -> Floats:
+    second = first if again is None else read(again)
+    mean: Floats = np.sqrt(first * second.astype(np.float64))
+    return mean
 
 
 SHAPE = ("decodes", "context", "chunks", "tokens", "chunk_past", "chunk_squared")

@@ -100,7 +100,7 @@ def validate(spec: Spec, asked: Asked, folder: Path) -> Outcome:
     name = f"{settings.model}-{settings.on['device_slug']}-{settings.dtype}"
     made = document(result, name, asked.command).text()
     (folder / "profile.yaml").write_text(made, encoding="utf-8")
-    found = standings(trial.iterations, trial.latencies)
+    found = standings(trial.iterations, trial.latencies, trial.curves)
     _write(trial, found, folder)
     _draw(trial, settings, folder)
     text = _text(trial, found, settings)
@@ -194,7 +194,7 @@ def _text(trial: Trial, found: list[Standing], settings: Settings) -> str:
     lines = [f"{settings.model} on {settings.on['device_name']}, {settings.dtype}", ""]
     lines += [curves_line(trial.curves), ""]
     shown = as_table(found)
-    for name in ("error", "bar", "noise"):
+    for name in ("error", "bar", "noise", "wall_noise"):
         shown[name] = [_percent(value) for value in shown[name]]
     lines += [shown.to_string(index=False), ""]
     for row in trial.ranking.to_dict("records"):
@@ -209,7 +209,9 @@ def _text(trial: Trial, found: list[Standing], settings: Settings) -> str:
         "load: " + ", ".join(f"{name} {value:.0%}" for name, value in trial.load.items()),
         f"the machine was at most {trial.worst_drift:.2f} x slower than at the start"
         + (f"; {trial.discarded} replays were discarded for it" if trial.discarded else "")
-        + "; noise is what the same schedule, run twice, differs by (the larger of both clocks).",
+        + "; noise is what a figure would differ by if it were measured once more: at the "
+        "reference speed, and by the wall's clock. A figure that misses its bar is within noise if "
+        "it is at most 1.5 times that, and no more than twice the bar.",
     ]
     return "\n".join(lines)
 

@@ -52,6 +52,16 @@ class FakeRunner:
         self.point = point
         self.seen.append(point)
 
+    def beside(self, point: Point) -> Callable[[], Reading]:
+        def run() -> Reading:
+            kept, self.point = self.point, point
+            try:
+                return self.run()
+            finally:
+                self.point = kept
+
+        return run
+
     def run(self) -> Reading:
         assert self.point is not None
         self.passes += 1

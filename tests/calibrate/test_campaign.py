@@ -205,7 +205,7 @@ def test_much_time_means_more_rounds(tmp_path: Path) -> None:
     made.measure()
     frame = made.store.frame()
     assert frame["round"].max() == MORE_ROUNDS
-    assert len(made.store.done()) == MOST * MORE_ROUNDS * 2
+    assert len(made.store.done()) == MOST * MORE_ROUNDS
 
 
 def test_too_little_time_says_how_much_is_needed(tmp_path: Path) -> None:

@@ -203,7 +203,7 @@ def test_an_end_of_sequence_token_ends_a_request() -> None:
 class Steps:
     """A machine that is twice as slow as at the reference."""
 
-    def read(self) -> float:
+    def read(self, tokens: int) -> float:
         return 2.0
 
 

@@ -13,7 +13,7 @@ import pytest
 from harness_support import FakeRunner, curve_time
 
 from calibrate.clean import ODD, cleaned, falls
-from calibrate.clock import WINDOW, Drift, steady
+from calibrate.clock import WINDOW, Drift, kind_for, steady
 from calibrate.design import Limits, anchors, design
 from calibrate.measure import MeasureError, Plan, measure, pilot, try_out, warm_up
 from calibrate.points import Point
@@ -151,6 +151,42 @@ def test_a_quick_drift_is_seen_in_all_that_was_measured_around(tmp_path: Path, s
     data = cleaned(raw)
     assert "steps around" in data.smoothing
     assert errors(raw, data.raw["drift"]) < 0.015 < 0.04 < errors(raw, raw["drift"])
+
+
+def test_on_a_machine_that_changes_its_speed_within_a_step_its_neighbours_tell_it(
+    tmp_path: Path,
+) -> None:
+    """A speed that swings by a third ten times a second; beside every pass an anchor."""
+
+    def drift(moment: float) -> float:
+        return 1.2 + 0.2 * math.sin(60 * moment)
+
+    found = {}
+    for beside in (False, True):
+        hasty = FakeRunner(curve_time(), noise=0.01, drift=drift)
+        raw = measured(tmp_path / str(beside), hasty, plan(60, beside=beside)).frame()
+        found[beside] = errors(raw, cleaned(raw, as_read=beside).raw["drift"])
+    assert found[True] < 0.05 < 0.08 < found[False]
+
+
+def test_beside_anchors_are_like_the_step(tmp_path: Path) -> None:
+    """Neighbours slow arithmetic and memory apart: a step is judged by an anchor of its kind."""
+    slow = {"decode": 1.0, "prefill": 1.0}
+
+    def uneven(point: Point) -> float:
+        return curve_time()(point) * slow[kind_for(point.tokens, PREFILL)]
+
+    runner = FakeRunner(uneven)
+    store = Store(tmp_path, {})
+    with store.opened({}):
+        for turn in (1, 2, 3):
+            measure(runner, plan(40, beside=True), store, rounds=turn, now=runner.now)
+            slow.update(decode=1.0 + turn / 10, prefill=1.0 - turn / 20)
+    raw = store.frame()
+    points = raw[raw["region"] != ANCHOR]
+    assert points["drift"].min() < 0.91 and points["drift"].max() > 1.19
+    truth = points["point"].map({p.text(): curve_time()(p) for p in plan(40).points})
+    assert (points["host_s"] / points["drift"]).to_numpy() == pytest.approx(truth, rel=1e-6)
 
 
 def test_drift_is_not_smoothed_across_a_pause(tmp_path: Path) -> None:

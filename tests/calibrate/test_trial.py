@@ -96,6 +96,7 @@ class Fake:
     points: int = 80
     rounds: int = 3
     anchors: tuple[Point, Point] = anchors(LIMITS)
+    beside: bool = False
 
     def measure(self, rounds: int | None = None) -> int:
         one, other = self.anchors
@@ -104,6 +105,7 @@ class Fake:
             decode_anchor=one,
             prefill_anchor=other,
             repeats=1,
+            beside=self.beside,
             warm_up_s=0.0,
         )
         with self.store.opened({}):
@@ -156,7 +158,7 @@ def test_the_second_time_is_the_same_schedule(quiet: tuple[Trial, Fake]) -> None
 
 
 def test_a_drifting_machine_is_put_right(tmp_path: Path) -> None:
-    found, _ = trial(tmp_path / "raw", 0.003, lambda t: 1.05 + 0.05 * math.sin(t / 5))
+    found, _ = trial(tmp_path / "raw", 0.003, lambda t: 1.05 + 0.05 * math.sin(t / 20))
     assert (found.iterations["error_median"] < 0.02).all(), found.iterations.to_string()
     raw = found.iterations["raw_error_median"]
     assert (raw > found.iterations["error_median"]).all()
@@ -201,13 +203,15 @@ def test_a_replay_on_an_unsteady_machine_is_run_again(
     tmp_path: Path, quiet: tuple[Trial, Fake]
 ) -> None:
     _, station = quiet
-    one = anchors(LIMITS)[0]
+    one, other = anchors(LIMITS)
     slow = {"on": True}
 
     def pace() -> AnchorPace:
         factor = 0.5 if slow["on"] else 1.0  # a reference half as long: twice as slow now
         slow["on"] = False
-        return AnchorPace(station.runner, one, truth(one) * factor)
+        both = {"decode": one, "prefill": other}
+        reference = {kind: truth(point) * factor for kind, point in both.items()}
+        return AnchorPace(station.runner, both, reference)
 
     found = replay(station.device, a_trace(6), CASES[1], pace, passes=1)
     assert found.discarded == 1 and found.worst < 1.3

@@ -29,12 +29,16 @@ class Formula:
     def prepare(self, point) -> None:
         self.point = point
 
-    def run(self) -> Reading:
+    def beside(self, point):
+        return lambda: self.run(point)
+
+    def run(self, point=None) -> Reading:
+        point = point or self.point
         self.passes += 1
         if self.stop_after is not None and self.passes > self.stop_after:
             raise KeyboardInterrupt
-        seconds = 1e-3 + 2e-4 * self.point.rows + 1e-4 * self.point.tokens
-        return Reading(prepare_s=1e-6 * self.point.rows, host_s=seconds)
+        seconds = 1e-3 + 2e-4 * point.rows + 1e-4 * point.tokens
+        return Reading(prepare_s=1e-6 * point.rows, host_s=seconds)
 
 
 @pytest.fixture
