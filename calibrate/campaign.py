@@ -205,7 +205,7 @@ class Campaign:
         tried = [*points, base.decode_anchor, base.prefill_anchor]
         each = pilot(self.machine.runner, tried, self.now)
         if base.beside:
-            anchor_s = base.repeats * (base.passes + 1) * (each[-2] + each[-1]) / 2
+            anchor_s = base.repeats * ((base.passes + 1) * each[-1] + base.more_passes * each[-2])
         else:
             anchor_s = base.passes * (each[-2] / base.decode_every + each[-1] / base.prefill_every)
         left_s = budget_s - (self.now() - self.started) - base.warm_up_s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -80,9 +81,15 @@ def _check_times(raw: pd.DataFrame, where: str) -> None:
 
 
 def _scores(points: pd.DataFrame) -> tuple[pd.Series, dict[str, float]]:
-    """Each sample's robust z about its point, and the deviation of each region."""
-    deviation = points["seconds"] / points.groupby("point")["seconds"].transform("median") - 1.0
-    scale = deviation.abs().groupby(points["region"]).median() * 1.4826
+    """Each sample's robust z about its point, and the deviation of each region: of differences
+    between a point's samples, since of three samples one always is their median."""
+    grouped = points.groupby("point")["seconds"]
+    middle = grouped.transform("median")
+    deviation = points["seconds"] / middle - 1.0
+    apart = (grouped.diff() / middle).dropna().abs() / math.sqrt(2.0)
+    scale = (apart.groupby(points["region"]).median() * 1.4826).reindex(
+        points["region"].unique(), fill_value=0.0
+    )
     noise = {str(region): float(value) for region, value in scale.items()}
     return deviation / points["region"].map(scale).clip(lower=LEAST), noise
 

@@ -210,7 +210,7 @@ def _prefill(limits: Limits, rng: np.random.Generator) -> Iterator[Point]:
     lengths = _Remainders()
     for i, (u, v, w) in enumerate(evenly(3, rng)):
         kind = i % 4
-        if kind in (0, 2):  # a whole prompt
+        if kind == 0:  # a whole prompt
             tokens = lengths.off_tile(_log_between(1, longest, u), longest)
             yield Point("prefill", chunks=((tokens, 0),))
         elif kind == 1:  # a chunk of a longer one

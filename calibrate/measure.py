@@ -45,7 +45,7 @@ class Plan:
     A sample is the median of ``passes`` passes; a point has ``repeats`` samples in each of
     ``rounds`` shuffled rounds. Anchors run before every 8th point, the prefill one before every
     24th; with ``beside`` one like the step runs before and after every pass instead
-    (`calibrate.clock`). ``warm_up_s``: at least so long before anything counts.
+    (`calibrate.clock`), and of small steps, which are cheap and noisy, so many ``more_passes``. ``warm_up_s``: at least so long before anything counts.
     """
 
     points: tuple[Point, ...]
@@ -57,6 +57,7 @@ class Plan:
     decode_every: int = 8
     prefill_every: int = 24
     beside: bool = False
+    more_passes: int = 2
     warm_up_s: float = 6.0
     seed: int = 0
 
@@ -191,7 +192,8 @@ class _Session:
         if kind not in self.beside:
             self.beside[kind] = self.runner.beside(self.plan.anchors[kind])
         anchor, reference = self.beside[kind], self.drift.references[kind]
-        found = between(self.runner.run, lambda: anchor().step_s / reference, self.plan.passes)
+        passes = self.plan.passes + (self.plan.more_passes if kind == "decode" else 0)
+        found = between(self.runner.run, lambda: anchor().step_s / reference, passes)
         times = sorted((reading.step_s / drift, i) for i, (reading, drift) in enumerate(found))
         middle, i = times[(len(times) - 1) // 2]
         reading, drift = found[i]

@@ -87,6 +87,14 @@ class Replay:
         """The run by the wall's clock: the machine's drift and its other users left in."""
         return retimed(self.run, *as_read(self.table))
 
+    def averaged(self) -> Run:
+        """The run with the geometric means of the durations that it had both times."""
+        if self.again is None:
+            return self.run
+        both = zip(normalised(self.table), normalised(self.again), strict=True)
+        step, host = (np.rint(np.sqrt(one * other.astype(np.float64))) for one, other in both)
+        return retimed(self.run, step.astype(np.int64), host.astype(np.int64))
+
     def repeated(self, raw: bool = False) -> Run | None:
         """The run with the durations that it had the second time; *raw*: by the wall's clock."""
         if self.again is None:

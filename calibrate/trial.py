@@ -59,7 +59,7 @@ class Rounds(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
     """What was found. ``iterations`` and ``latencies`` are tables of errors
-    (`calibrate.validation`), ``each`` every iteration of the replays under load."""
+    (`calibrate.validation`), ``each`` every iteration of all replays, with its ``load``."""
 
     curves: Curves
     model: Model
@@ -111,6 +111,7 @@ def run_trial(
     campaign.measure(campaign.rounds)
     curves, model = model_of(campaign, graph_sizes, host)
     frames = [iterations(model, replay) for replay in real]
+    at_once = [iterations(model, replay) for replay in bursts]
     latencies = pd.concat(
         [
             latency_errors(model, replay, load_name)
@@ -124,7 +125,13 @@ def run_trial(
         model=model,
         replays={replay.case.name: replay for replay in real},
         bursts={replay.case.name: replay for replay in bursts},
-        each=pd.concat(frames, ignore_index=True),
+        each=pd.concat(
+            [
+                *(frame.assign(load="spread") for frame in frames),
+                *(frame.assign(load="burst") for frame in at_once),
+            ],
+            ignore_index=True,
+        ),
         iterations=iteration_errors(frames),
         latencies=latencies,
         ranking=ranking(latencies),

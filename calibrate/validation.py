@@ -113,8 +113,14 @@ def iteration_errors(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 def latency_errors(model: Model, replay: Replay, load: str) -> pd.DataFrame:
     """Latencies and throughput of one replay: measured, simulated, signed error; ``noise``: how
-    far the same schedule run a second time is from the first; ``raw_``: by the wall's clock."""
-    run, trace = replay.run, replay.run.requests
+    far the same schedule run a second time is from the first; ``raw_``: by the wall's clock.
+
+    Where all requests come at once, so that nobody's wait depends on when he came, measured is the
+    mean of both times, and noise that of such a mean, smaller by √2.
+    """
+    trace = replay.run.requests
+    at_once = replay.again is not None and not np.ptp(trace.arrival_ns)
+    run = replay.averaged() if at_once else replay.run
     simulated = predicted(model, trace, replay.case)
     frame = side_by_side(run, simulated)
     frame.insert(0, "load", load)
@@ -123,8 +129,9 @@ def latency_errors(model: Model, replay: Replay, load: str) -> pd.DataFrame:
     frame["raw_measured"], frame["raw_error"] = raw["measured"], raw["error"]
     again, raw_again = replay.repeated(), replay.repeated(raw=True)
     if again is not None and raw_again is not None:
-        frame["noise"] = side_by_side(run, again)["error"]
-        frame["raw_noise"] = side_by_side(replay.raw(), raw_again)["error"]
+        of_mean = math.sqrt(2.0) if at_once else 1.0
+        frame["noise"] = side_by_side(replay.run, again)["error"] / of_mean
+        frame["raw_noise"] = side_by_side(replay.raw(), raw_again)["error"] / of_mean
     return frame
 
 

@@ -22,7 +22,7 @@ def validate(
     dtype: Annotated[str | None, typer.Option(metavar="DTYPE", help="fp32, bf16 or fp16.")] = None,
     minutes: Annotated[
         float, typer.Option(min=0.1, metavar="MINUTES", help="Time for the calibration in it.")
-    ] = 2.0,
+    ] = 2.3,
     load: Annotated[
         float,
         typer.Option(

@@ -187,7 +187,8 @@ def _draw(trial: Trial, settings: Settings, folder: Path) -> None:
         what = "requests over time" if name == "spread" else "all requests at once"
         title = f"{where}: {what}, measured and simulated"
         draw_distributions(pairs, title, folder / f"latencies-{name}.png")
-    draw_iterations(trial.each, folder / "iterations.png")
+    spread = trial.each[trial.each["load"] == "spread"]
+    draw_iterations(spread, folder / "iterations.png")
 
 
 def _text(trial: Trial, found: list[Standing], settings: Settings) -> str:
