@@ -45,7 +45,8 @@ class Plan:
     A sample is the median of ``passes`` passes; a point has ``repeats`` samples in each of
     ``rounds`` shuffled rounds. Anchors run before every 8th point, the prefill one before every
     24th; with ``beside`` one like the step runs before and after every pass instead
-    (`calibrate.clock`), and of small steps, which are cheap and noisy, so many ``more_passes``. ``warm_up_s``: at least so long before anything counts.
+    (`calibrate.clock`), and of small steps, cheap and noisy, so many ``more_passes``.
+    ``warm_up_s``: at least so long before anything counts.
     """
 
     points: tuple[Point, ...]
