@@ -184,7 +184,7 @@ class Pictures:
 
     def _swept(self, points: Points) -> dict[str, dict[str, Any]]:
         """What is varied at these points."""
-        return {key: self.frame.swept[key] for key in points if key is not None}
+        return {key: dict(self.frame.swept[key]) for key in points if key is not None}
 
 
 def _of(panel: Panel, schedulers: Sequence[str]) -> Panel:
