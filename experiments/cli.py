@@ -247,7 +247,7 @@ def suite(
         typer.Option("--overwrite", help="Replace cells that were made from other settings."),
     ] = False,
 ) -> int:
-    """Run the benchmark suite: the field's arguments, with figures, tables and causes.
+    """Run the benchmark suite: figures, tables, causes.
 
     Where the environment names a folder of public traces (ITERSIM_DATA), these are used.
     """

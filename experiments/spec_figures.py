@@ -19,7 +19,7 @@ from experiments.fields import (
     faults,
     moved,
 )
-from experiments.models import Kinds
+from experiments.models import Kinds, inlined_schema
 from experiments.spec_arguments import ARGUMENTS
 from experiments.spec_figure import Figure, Mark, Metrics
 from experiments.sweep import sweep_of
@@ -117,7 +117,7 @@ class FigureList(InputCheck):
         return tuple(figures)
 
     def schema(self) -> dict[str, Any]:
-        kinds = [{**model.model_json_schema(), "required": ["kind"]} for model in FIGURES]
+        kinds = [{**inlined_schema(model), "required": ["kind"]} for model in FIGURES]
         return {"type": ["array", "null"], "items": {"anyOf": kinds}}
 
 

@@ -254,7 +254,7 @@ def test_intervals_of_speedups_hold_at_all_points_together() -> None:
         for key in SWEPT
     }
     ratios = speedups_of(figure, points, SWEPT, {})
-    assert [one.measured for one in ratios] == [estimate([2, 3, 4], 1 - 0.05 / 3)] * 3
+    assert [one.measured for one in ratios] == [estimate([2, 3, 4], confidence=1 - 0.05 / 3)] * 3
     wide, plain = ratios[0].measured.half_width, estimate([2, 3, 4]).half_width
     assert wide is not None and plain is not None and wide > plain
 

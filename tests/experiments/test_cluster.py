@@ -81,14 +81,15 @@ def test_the_command_runs_on_a_cluster(local: Any, tmp_path: Path) -> None:
 def test_a_cell_that_fails_there_is_named(local: Any, tmp_path: Path) -> None:
     narrow = {
         "kind": "table",
-        "decode": {"batch": [1, 2], "step_s": [0.01, 0.02]},
+        "decode": {"batch": [1, 3], "step_s": [0.01, 0.02]},
         "prefill": {"tokens": [1, 1000], "step_s": [0.01, 0.1]},
     }
     schedulers = {"wide": {"kind": "mixed"}, "narrow": {"kind": "mixed", "step_time": narrow}}
-    data = experiment(schedulers=schedulers, seeds=1, sweep={"grid": {"server.slots": [1, 4]}})
+    grid = {"server.slots": [1, 20], "workload.arrivals.rate_per_s": [50]}
+    data = experiment(schedulers=schedulers, seeds=1, sweep={"grid": grid})
     outcome = sweep(spec_of(data), tmp_path / "out", cluster(local.scheduler_address))
     (failed,) = outcome.failed
-    assert failed.startswith("narrow/slots-4/seed-1: ")
+    assert failed.startswith("narrow/") and "slots-20" in failed
     assert len(cells(tmp_path / "out")) == 3
 
 

@@ -220,7 +220,7 @@ def test_a_grid_of_two_numbers_has_a_line_for_each_value_of_the_other(tmp_path: 
     arrival = "workload.requests.1.arrival_s"
     grid = {"schedulers.mixed.slots": [1, 2, 3], arrival: [1, 2]}
     made = spec_of(spec(sweep={"grid": grid}))
-    (figure,) = chosen_figures(made)
+    (figure,) = chosen_figures(frame_of(made))
     assert isinstance(figure, LinesFigure)
     axis = axis_of(made.swept())
     assert axis is not None

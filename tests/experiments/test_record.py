@@ -22,7 +22,7 @@ PER_TOPIC = 8
 def runs() -> Iterator[tuple[str, Run]]:
     """Of every kind that there is, with and without a horizon."""
     for topic in (*TOPICS, None):
-        for seed in range(PER_TOPIC):
+        for seed in range(PER_TOPIC if topic else 5 * PER_TOPIC):
             made = case(seed) if topic is None else policy_case(seed, topic)
             horizon = made.config.horizon_ns
             run = simulate(made.trace, made.server, made.policy, made.curve, horizon_ns=horizon)

@@ -34,7 +34,7 @@ from experiments.store import Store
 from experiments.sweep_run import Count, Interrupted, Wanted, sweep, wanted
 from experiments.table_rows import Summary
 
-MORE = {"requests.csv", "moves.csv", "groups.csv", "membership.png"}
+MORE = {"requests.csv", "moves.csv", "groups.csv", "membership.png", "record.npz"}
 """What a run writes of every cell and a sweep does not."""
 
 
@@ -83,7 +83,7 @@ def test_every_cell_is_in_the_summary_and_in_a_folder_of_its_own(tmp_path: Path)
         "scheduler", "seed", "workload.arrivals.rate_per_s", "server.slots",
     ]  # fmt: skip
     assert {path.name for path in out.iterdir()} == {
-        ".itersim", "cells", "spec.yaml", "summary.csv", "sweep.png",
+        ".itersim", "cells", "run.json", "spec.yaml", "summary.csv", "sweep.pdf", "sweep.png",
     }  # fmt: skip
     assert [p.name for p in (out / "cells/static/rate_per_s-1--slots-2/seed-1").iterdir()] == [
         "summary.json"

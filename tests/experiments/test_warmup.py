@@ -109,7 +109,7 @@ def test_with_nothing_left_out_the_numbers_are_those_of_the_summary(policy: Poli
 
 
 def test_what_is_left_out_is_what_arrived_before() -> None:
-    analysis = analysis_of(Mixed(), requests=2000, rate=12.0)
+    analysis = analysis_of(Mixed(), requests=2000, rate=14.0)
     found = without_warmup(analysis, None)
     out = analysis.outcomes
     begin = round(found["warmup_s"] * 1e9) + int(out.arrival_ns[0])
