@@ -22,14 +22,13 @@ def load(results: Results) -> Told:
     axis, keys = results.axis()
     texts = []
     for name, rate in carried.items():
-        if rate is None:
-            first = results.mean(name, "ttft_p99_s", keys[0])
-            rate_text = (
-                "at no rate here" if first > TTFT_S else f"at all, up to {axis.values[-1]:g}"
-            )
+        if rate is not None:
+            rate_text = f"up to {rate:.3g} requests/s"
+        elif results.mean(name, "ttft_p99_s", keys[0]) > TTFT_S:
+            rate_text = "at no rate here"
         else:
-            rate_text = f"up to {rate:.3g}"
-        texts.append(f"{rate_text} requests/s under {name}")
+            rate_text = f"at all rates here, up to {axis.values[-1]:g} requests/s,"
+        texts.append(f"{rate_text} under {name}")
     least = min((rate for rate in carried.values() if rate is not None), default=axis.values[0])
     most = max((rate for rate in carried.values() if rate is not None), default=axis.values[-1])
     at = max((v for v in axis.values if v <= most), default=axis.values[0])
