@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from calibrate.profile_yaml import (
     range_of,
     text_of,
 )
-from sim.steptime import Bucketed, Curve, StepTime
+from sim.steptime import Bucketed, Curve, StepTime, slower_decodes
 
 __all__ = ["FOLDER", "Profile", "ProfileError", "list_profiles", "load_profile"]
 
@@ -93,6 +93,11 @@ class Profile:
         if self.graph_sizes:
             return Bucketed(self.curve, self.graph_sizes, beyond="unpadded")
         return self.curve
+
+    def with_slower_decodes(self, factor: float) -> Profile:
+        """The same of a device on which decodes take so many times as long."""
+        padded = None if self.padded is None else slower_decodes(self.padded, factor)
+        return replace(self, curve=slower_decodes(self.curve, factor), padded=padded)
 
 
 def list_profiles() -> list[str]:

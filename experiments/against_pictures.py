@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from experiments.figures import in_style
+from experiments.style import in_style
 from experiments.validation_pictures import LABELS, MEASURED
 
 COLOURS = ("#CC3311", "#0077BB", "#009988", "#EE7733", "#AA3377")

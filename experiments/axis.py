@@ -76,11 +76,16 @@ def lines_along(points: Points, axis: Axis) -> dict[str, list[int]]:
     else is varied on it; one without a name where nothing is.
     """
     x = [_text(entry.get(axis.path)) for entry in points.values()]
-    others = []
+    others: list[str] = []
+    told: list[tuple[str, ...]] = [(value,) for value in x]
     for path in dict.fromkeys(path for entry in points.values() for path in entry):
-        values = [_text(entry.get(path)) for entry in points.values()]
-        if path != axis.path and len(set(zip(x, values, strict=True))) > len(set(x)):
-            others.append(path)  # not what goes along with the axis
+        more = [
+            (*some, _text(entry.get(path)))
+            for some, entry in zip(told, points.values(), strict=True)
+        ]
+        if path != axis.path and len(set(more)) > len(set(told)):
+            others.append(path)  # not what goes along with the axis, or with another
+            told = more
     labels = labels_of(others)
     found: dict[str, list[int]] = {}
     for place, entry in enumerate(points.values()):

@@ -7,7 +7,7 @@ import math
 from experiments.compare import number
 from experiments.pictures import metric_label
 from experiments.spec import Spec
-from experiments.spec_figures import DRAWN
+from experiments.spec_figure import DRAWN
 from experiments.table_rows import Summary, is_better_low
 from sim.catalogue import METRICS
 

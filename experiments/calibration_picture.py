@@ -17,7 +17,7 @@ from calibrate.campaign import Result
 from calibrate.curves import curve_of
 from calibrate.fit import predict
 from calibrate.samples import SHAPE, Ints, medians
-from experiments.figures import in_style
+from experiments.style import in_style
 
 COLOURS = {
     "decode": "#332288",

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from experiments.effect import without_effect
+from experiments.record import NAME as RECORD
+from experiments.record import write_record
 from experiments.saturation import saturation
-from experiments.strips import window_of
+from experiments.strips import Batch, labels_of, window_of
 from experiments.warmup import without_warmup
 from sim import (
     Analysis,
@@ -73,6 +75,20 @@ class Result:
     labels: list[str] | None
 
 
+def batch_of(result: Result) -> Batch:
+    """What the pictures of batch membership show of a cell."""
+    cell = result.cell
+    return Batch(
+        cell.scheduler,
+        cell.sweep_key,
+        cell.seed,
+        result.summary,
+        result.folder,
+        result.shown,
+        result.labels,
+    )
+
+
 def simulate_cell(
     cell: Cell, work: Trace | Source, progress: Callable[[int, int], None] | None
 ) -> Analysis:
@@ -107,13 +123,13 @@ def write_cell(
     csvs.write_requests(analysis, folder / REQUESTS)
     csvs.write_moves(analysis, folder / "moves.csv")
     csvs.write_groups(numbers["groups"], folder / "groups.csv")
+    write_record(analysis, folder / RECORD)
     if iterations:
         csvs.write_iterations(analysis, folder / "iterations.csv")
     (folder / SUMMARY).write_bytes(summary_bytes(numbers))
     first, last = window_of(line.iterations, window)
     shown = membership(run, line, first, last)
-    labels = _labels(run)
-    return Result(cell, numbers, folder, shown, labels)
+    return Result(cell, numbers, folder, shown, labels_of(run))
 
 
 def numbers_of(cell: Cell, analysis: Analysis) -> dict[str, Any]:
@@ -157,8 +173,3 @@ def requests_hash(run: Run) -> str:
     for column in (sent, trace.prompt_tokens, trace.output_tokens, trace.limits):
         digest.update(column[run.offered].astype("<i8").tobytes())
     return digest.hexdigest()
-
-
-def _labels(run: Run) -> list[str] | None:
-    column = run.requests.attributes.get("label")
-    return None if column is None else [str(name) for name in column.tolist()]

@@ -2,123 +2,171 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure as Sheet
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
+from experiments.argument_charts import draw_marks, plain_logarithms, sheet_of
 from experiments.axis import Axis
-from experiments.figures import COLOURS, EDGE, in_style
+from experiments.figures import COLOURS
+from experiments.looks import Look, looks_of
 from experiments.pictures import Panel, Series
 from experiments.sketches import Lanes, Passes, Waits
+from experiments.spec_arguments import ARGUMENTS
+from experiments.spec_figure import Figure
 from experiments.spec_figures import (
     BarsFigure,
-    Figure,
     IterationsFigure,
     LinesFigure,
     TimelineFigure,
     WaitsFigure,
 )
+from experiments.style import EDGE, WIDTHS, in_style, save
 
-WIDTH = 7.2  # inches, as the pictures of batch membership
-LINE_COLOURS = ("#332288", "#CC6677", "#117733", "#DDAA33", "#88CCEE", "#AA4499", "#882255")
-"""Of Paul Tol's muted scheme, the darkest first: lines are thin."""
-MARKERS = "osD^vPX"
-LETTERS = 90  # of tick labels that fit beside each other on the whole width
+Looks = Mapping[str, Look]
+"""Of each scheduler, see `experiments.looks`."""
+LETTERS = 16  # of labels that fit beside each other on an inch
+ROOM = 0.12  # of an axis's length that a tick's label takes
+MOST_TICKS = 9  # swept values that an axis names one by one
 WAITING, HELD, TOKEN, LATE, IN_TIME = "#DDDDDD", "#BBD7EA", "#1F4E79", "#C0392B", "#117733"
 
 
-def draw(figure: Figure, what: Any, path: Path) -> None:
-    """Draw *figure* of *what* `experiments.pictures` kept for it; the same bytes every time."""
+def draw(figure: Figure, what: Any, looks: Looks, path: Path) -> None:
+    """Draw *figure* of *what* `experiments.pictures` kept for it, as a PNG at *path* and a PDF
+    beside it; the same bytes every time."""
     with in_style():
         if isinstance(figure, LinesFigure | BarsFigure):
             panels, axis = what
-            sheet = _metrics(figure, panels, axis)
+            sheet = _metrics(figure, panels, axis, looks)
+        elif isinstance(figure, ARGUMENTS):
+            sheet = sheet_of(figure, what, looks)
         elif isinstance(figure, TimelineFigure):
             sheet = _timeline(figure, what)
         elif isinstance(figure, IterationsFigure):
             sheet = _iterations(figure, what)
         else:
             assert isinstance(figure, WaitsFigure)
-            sheet = _waits(what)
-        FigureCanvasAgg(sheet)
-        sheet.savefig(path, metadata={"Software": None})
+            sheet = _waits(figure, what)
+        save(sheet, path)
 
 
-def _sheet(height: float, rows: int, columns: int = 1, **options: Any) -> tuple[Sheet, list[Axes]]:
-    sheet = Sheet(figsize=(WIDTH, height), layout="constrained")
+def _sheet(
+    width: float, height: float, rows: int, columns: int = 1, **options: Any
+) -> tuple[Sheet, list[Axes]]:
+    sheet = Sheet(figsize=(width, height), layout="constrained")
     axes = sheet.subplots(rows, columns, squeeze=False, **options)
     return sheet, list(axes.flat)
+
+
+def _width(figure: Figure, panels: int) -> float:
+    """How wide a figure is, in inches: one panel fills a column, several fill the page."""
+    return WIDTHS[figure.width or ("column" if panels == 1 else "page")]
+
+
+def _legend(sheet: Sheet, handles: Sequence[Any], names: Sequence[str]) -> None:
+    """A legend below, in as many columns as fit."""
+    width = sheet.get_size_inches()[0]
+    longest = max(map(len, names)) + 8  # letters, the handle's place among them
+    columns = max(1, min(len(names), int(width * LETTERS / longest)))
+    sheet.legend(handles, names, loc="outside lower center", ncols=columns)
 
 
 # -- metrics -------------------------------------------------------------------------------------
 
 
 def _metrics(
-    figure: LinesFigure | BarsFigure, panels: Sequence[Panel], axis: Axis | list[str]
+    figure: LinesFigure | BarsFigure,
+    panels: Sequence[Panel],
+    axis: Axis | list[str],
+    looks: Looks,
 ) -> Sheet:
-    columns = min(len(panels), 3)
+    width = _width(figure, len(panels))
+    columns = min(len(panels), 1 if width < 2 * WIDTHS["column"] else 3)
+    columns = 2 if columns == 3 and len(panels) == 4 else columns
     rows = -(-len(panels) // columns)
-    sheet, axes = _sheet(2.7 * rows + 0.3, rows, columns)
-    for panel, one in zip(panels, axes, strict=False):
+    sheet, axes = _sheet(width, 2.15 * rows + 0.3, rows, columns)
+    for place, (panel, one) in enumerate(zip(panels, axes, strict=False)):
         if isinstance(axis, Axis):
             assert isinstance(figure, LinesFigure)
-            draw_lines(one, panel, axis, figure)
+            draw_lines(one, panel, axis, figure, looks)
         else:
-            draw_bars(one, panel, axis, columns)
+            draw_bars(one, panel, axis, looks, width / columns)
+        draw_marks(one, figure.paper, figure.y, place)
     for one in axes[len(panels) :]:
         one.set_axis_off()
     handles, names = axes[0].get_legend_handles_labels()
     if len(names) > 1 and not (axis == [] and isinstance(figure, BarsFigure)):
-        sheet.legend(handles, names, loc="outside lower center", ncols=min(len(names), 5))
+        _legend(sheet, handles, names)
     return sheet
 
 
-def draw_lines(axes: Axes, panel: Panel, axis: Axis, figure: LinesFigure) -> Axes:
+def _look(looks: Looks, scheduler: str) -> Look:
+    """The look of a scheduler, also of one that is in no experiment."""
+    return looks.get(scheduler) or looks_of({scheduler: scheduler})[scheduler]
+
+
+def draw_lines(axes: Axes, panel: Panel, axis: Axis, figure: LinesFigure, looks: Looks) -> Axes:
     """A line per scheduler against a swept number, with 95 % intervals over the seeds."""
     x = np.array(axis.values) * axis.scale
-    for place, series in enumerate(panel.series):
+    for series in panel.series:
         mine = x if series.at is None else x[list(series.at)]
         order = np.argsort(mine)
         mean, half = np.array(series.mean)[order], np.array(series.half_width)[order]
-        colour = LINE_COLOURS[place % len(LINE_COLOURS)]
+        look = _look(looks, series.scheduler)
+        bars = half if half.any() and not figure.band else None
+        if figure.band and half.any():
+            low, high = mean - half, mean + half
+            axes.fill_between(mine[order], low, high, color=look.colour, alpha=0.2, linewidth=0)
         axes.errorbar(
             mine[order],
             mean,
-            yerr=half if half.any() else None,
+            yerr=bars,
             label=series.scheduler,
-            color=colour,
-            marker=MARKERS[place % len(MARKERS)],
-            markersize=4,
-            linewidth=1.4,
-            linestyle=("-", "--", "-.", ":")[place % 4],
+            color=look.colour,
+            marker=look.marker,
+            linestyle=look.dash,
             capsize=2,
         )
     if figure.log_x:
         axes.set_xscale("log")
         ticks = sorted(set(x.tolist()))
-        axes.set_xticks(ticks, [f"{value:g}" for value in ticks])
-        axes.minorticks_off()
+        if len(ticks) <= MOST_TICKS:
+            axes.set_xticks(ticks, _apart_enough(ticks))
+            axes.minorticks_off()
+        else:
+            plain_logarithms(axes)
     elif (x == np.round(x)).all():
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if figure.log_y:
         axes.set_yscale("log")
+        plain_logarithms(axes, "y")
     elif figure.from_zero:
         ends = [end for series in panel.series for end in _ends(series)]
         tallest = max((value + half for value, half in ends), default=1.0)
+        tallest = min(tallest, 100.0) if panel.label.endswith(", %") else tallest
         axes.set_ylim(0, 1.08 * tallest or 1)
     axes.set_xlabel(_x_label(axis, figure))
     axes.set_ylabel(panel.label)
-    axes.grid(axis="y", color="#EEEEEE", linewidth=0.6)
+    axes.grid(axis="y")
     return axes
+
+
+def _apart_enough(ticks: Sequence[float]) -> list[str]:
+    """A label for each tick of a logarithmic axis, none where it would touch the one before."""
+    labels, last = [], 0.0
+    for tick in ticks:
+        near = last and np.log(tick / last) < ROOM * np.log(ticks[-1] / ticks[0])
+        labels.append("" if near else f"{tick:g}")
+        last = last if near else tick
+    return labels
 
 
 def _ends(series: Series) -> list[tuple[float, float]]:
@@ -133,9 +181,9 @@ def _x_label(axis: Axis, figure: LinesFigure) -> str:
     return f"{figure.x_label}, {axis.unit}" if axis.unit else figure.x_label
 
 
-def draw_bars(axes: Axes, panel: Panel, points: Sequence[str], columns: int = 1) -> Axes:
-    """A bar per scheduler, or a group of them per point of a sweep, its value above it; one of so
-    many *columns* of panels.
+def draw_bars(axes: Axes, panel: Panel, points: Sequence[str], looks: Looks, width: float) -> Axes:
+    """A bar per scheduler, or a group of them per point of a sweep, its value above it; the panel
+    is *width* inches wide.
     """
     count = len(panel.series)
     groups = max(len(points), 1)
@@ -144,20 +192,20 @@ def draw_bars(axes: Axes, panel: Panel, points: Sequence[str], columns: int = 1)
     for place, series in enumerate(panel.series):
         mean, half = np.nan_to_num(series.mean), np.array(series.half_width)
         if points:
-            x, width = np.arange(groups) + (place - (count - 1) / 2) * 0.8 / count, 0.8 / count
+            x, wide = np.arange(groups) + (place - (count - 1) / 2) * 0.8 / count, 0.8 / count
         else:
-            x, width = np.array([float(place)]), 0.7
-        colour = COLOURS[place % len(COLOURS)]
-        axes.bar(x, mean, width, color=colour, label=series.scheduler)
+            x, wide = np.array([float(place)]), 0.7
+        colour = _look(looks, series.scheduler).colour
+        axes.bar(x, mean, wide, color=colour, label=series.scheduler)
         if half.any():
             axes.errorbar(x, mean, yerr=half, fmt="none", ecolor=EDGE, capsize=2, linewidth=0.8)
-        if groups * count <= 12:
+        if groups * count <= 4 * width:
             for at, value, more in zip(x, mean, half, strict=True):
                 top = value + more + 0.015 * tallest
                 axes.text(at, top, _short(value), ha="center", va="bottom", fontsize=7)
     names = list(points) or [series.scheduler for series in panel.series]
     axes.set_xticks(range(len(names)), names)
-    if max(map(len, names)) * len(names) > LETTERS / columns:
+    if (max(map(len, names)) + 1) * len(names) > LETTERS * (width - 0.6):
         axes.tick_params(axis="x", labelrotation=30)
     axes.tick_params(axis="x", length=0)
     axes.set_ylim(0, 1.12 * tallest if tallest > 0 else 1)
@@ -178,7 +226,8 @@ def _timeline(figure: TimelineFigure, parts: Sequence[Lanes]) -> Sheet:
     if figure.until_s is None:
         soon = [lane.deadline for part in parts for lane in part.lanes if lane.deadline is not None]
         until = 1.01 * max([until, *(when for when in soon if when < 1.5 * until)])
-    sheet, axes = _sheet((0.135 * rows + 0.4) * len(parts) + 0.65, len(parts), sharex=True)
+    height = (0.135 * rows + 0.4) * len(parts) + 0.65
+    sheet, axes = _sheet(WIDTHS[figure.width or "page"], height, len(parts), sharex=True)
     due = False
     for part, one in zip(parts, axes, strict=True):
         draw_lanes(one, part)
@@ -195,7 +244,7 @@ def _timeline(figure: TimelineFigure, parts: Sequence[Lanes]) -> Sheet:
             handles.append(
                 Line2D([], [], color=colour, marker="d", linestyle="none", markersize=4, label=what)
             )
-    sheet.legend(handles=handles, loc="outside lower center", ncols=len(handles))
+    _legend(sheet, handles, [str(handle.get_label()) for handle in handles])
     return sheet
 
 
@@ -234,7 +283,8 @@ def draw_lanes(axes: Axes, part: Lanes) -> Axes:
 
 def _iterations(figure: IterationsFigure, parts: Sequence[Passes]) -> Sheet:
     until = figure.until_s or max(float(part.end[-1]) for part in parts)
-    sheet, axes = _sheet(1.15 * len(parts) + 0.7, len(parts), sharex=True, sharey=True)
+    width, height = WIDTHS[figure.width or "page"], 1.15 * len(parts) + 0.7
+    sheet, axes = _sheet(width, height, len(parts), sharex=True, sharey=True)
     for part, one in zip(parts, axes, strict=True):
         draw_passes(one, part, until)
     axes[-1].set_xlim(0, until)
@@ -243,7 +293,7 @@ def _iterations(figure: IterationsFigure, parts: Sequence[Passes]) -> Sheet:
         Patch(facecolor=HELD, edgecolor="white", label="prompt tokens"),
         Patch(facecolor=TOKEN, edgecolor="white", label="decodes"),
     ]
-    sheet.legend(handles=handles, loc="outside lower center", ncols=2)
+    _legend(sheet, handles, [str(handle.get_label()) for handle in handles])
     return sheet
 
 
@@ -264,10 +314,11 @@ def draw_passes(axes: Axes, part: Passes, until: float) -> Axes:
 # -- waits ---------------------------------------------------------------------------------------
 
 
-def _waits(parts: Sequence[Waits]) -> Sheet:
-    columns = min(len(parts), 3)
+def _waits(figure: WaitsFigure, parts: Sequence[Waits]) -> Sheet:
+    width = _width(figure, len(parts))
+    columns = min(len(parts), 1 if width < 2 * WIDTHS["column"] else 3)
     rows = -(-len(parts) // columns)
-    sheet, axes = _sheet(2.5 * rows + 0.35, rows, columns, sharex=True, sharey=True)
+    sheet, axes = _sheet(width, 2.2 * rows + 0.35, rows, columns, sharex=True, sharey=True)
     for part, one in zip(parts, axes, strict=False):
         draw_waits(one, part)
     for one in axes[len(parts) :]:
@@ -288,7 +339,7 @@ def _waits(parts: Sequence[Waits]) -> Sheet:
     if any(part.waiting.any() for part in parts):
         hollow = {"marker": "o", "linestyle": "none", "markerfacecolor": "none"}
         handles.append(Line2D([], [], color=EDGE, label="waiting to the end", **hollow))  # type: ignore[arg-type]  # markers are texts
-    sheet.legend(handles=handles, loc="outside lower center", ncols=len(handles))
+    _legend(sheet, handles, [str(handle.get_label()) for handle in handles])
     return sheet
 
 

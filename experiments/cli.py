@@ -27,7 +27,11 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-trace = typer.Typer(help="Look at trace files.", no_args_is_help=True, rich_markup_mode=None)
+trace = typer.Typer(
+    help="Look at trace files, and make traces of runs.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 app.add_typer(trace, name="trace")
 app.add_typer(calibrate, name="calibrate")
 calibrate.add_typer(import_, name="import")
@@ -188,7 +192,7 @@ def sweep(
         typer.Option("--overwrite", help="Replace cells that were made from other settings."),
     ] = False,
 ) -> int:
-    """Simulate what is missing of an experiment.
+    """Simulate what is missing, many cells at once.
 
     Every cell is filed when it is done and stays: the same command goes on with a sweep that was
     stopped, and does only what is missing of one that was extended.
@@ -211,6 +215,87 @@ def sweep(
     return _failures(failed)
 
 
+@app.command()
+@_answered
+def suite(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="Which experiments.  [default: all]"),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Small runs: minutes instead of half an hour.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Where results go, a folder for each.  [default: results/suite, or suite-quick]",
+        ),
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            "--jobs",
+            "-j",
+            min=1,
+            metavar="N",
+            help="How many processes simulate.  [default: one per CPU]",
+        ),
+    ] = None,
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite", help="Replace cells that were made from other settings."),
+    ] = False,
+) -> int:
+    """Run the benchmark suite: figures, tables, causes.
+
+    Where the environment names a folder of public traces (ITERSIM_DATA), these are used.
+    """
+    import os
+    import time
+
+    from experiments.suite.running import NoSuchExperimentError, chosen, run_suite
+    from experiments.sweep_progress import SweepProgress
+
+    try:
+        experiments = chosen(names or ())
+    except NoSuchExperimentError as error:
+        raise typer.BadParameter(str(error), param_hint="NAME") from None
+    folder = Path("results", "suite-quick" if quick else "suite") if out is None else out
+    data = os.environ.get("ITERSIM_DATA")
+    progress = SweepProgress("output_tokens_per_s")
+    failed: list[str] = []
+    begun = time.monotonic()
+    try:
+        for one in run_suite(
+            experiments,
+            folder,
+            _pool(jobs, None),
+            quick=quick,
+            data=Path(data) if data else None,
+            overwrite=overwrite,
+            watch=progress,
+        ):
+            progress.close()
+            print(f"{one.experiment.name}: {one.text}\n", flush=True)
+            _tell(f"{one.experiment.name}: {time.monotonic() - begun:.0f} s since the beginning")
+            failed += [f"{one.experiment.name}/{failure}" for failure in one.failed]
+    finally:
+        progress.close()
+    print(f"results in {folder}")
+    return _failures(failed)
+
+
+def _pool(jobs: int | None, address: str | None) -> Any:
+    if address is not None:
+        from experiments.cluster import cluster
+
+        return cluster(address)
+    from experiments.pools import cpus, processes
+
+    return processes(jobs or cpus())
+
+
 def _loaded(spec: Path, overrides: list[str] | None, strict: bool) -> Any:
     """The experiment, a trace that it replays read strictly if told."""
     from experiments.load import load_spec
@@ -228,6 +313,56 @@ def _failures(failed: list[str]) -> int:
     if len(failed) > MOST_SHOWN:
         _tell(f"itersim: and {len(failed) - MOST_SHOWN} more, see failed.txt")
     return SOME_FAILED if failed else DONE
+
+
+@app.command()
+@_answered
+def report(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The results of a run, such as results/lab.")
+    ],
+    point: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Which point of the sweep the timeline shows."),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(metavar="N", help="Which seed the timeline shows.")
+    ] = None,
+    window: Annotated[
+        str | None,
+        typer.Option(metavar="A:B", help="Which seconds of a long run the timeline shows."),
+    ] = None,
+) -> None:
+    """Write report.html: a run's results on one page."""
+    seconds = _seconds(window)
+    from experiments.painter import Painter
+
+    painter = Painter(apart=True)
+    from experiments.report.page import Choice, needed, write_report
+    from experiments.results import Results
+
+    try:
+        needed()
+        page = write_report(Results(folder), painter, Choice(point, seed, seconds))
+    finally:
+        painter.close()
+    print(f"report in {page}")
+
+
+def _seconds(text: str | None) -> tuple[float, float] | None:
+    if text is None:
+        return None
+    first, colon, last = text.partition(":")
+    try:
+        begin, end = float(first), float(last)
+    except ValueError:
+        begin, end = 0.0, 0.0
+    if not (colon and 0 <= begin < end < float("inf")):
+        raise typer.BadParameter(
+            f"{text!r} is not a range of seconds; give A:B, such as 12.5:40",
+            param_hint="'--window'",
+        )
+    return begin, end
 
 
 def _window(text: str | None) -> tuple[int, int] | None:
@@ -345,6 +480,48 @@ def convert(
     with staged_file(target, overwrite) as partial:
         write_table(file.trace, partial)
     print(f"{file.report.text()}\nwritten   {target}")
+
+
+@trace.command()
+@_answered
+def perfetto(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The results of a run, such as results/lab.")
+    ],
+    cells: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--cell",
+            metavar="NAME",
+            help="A folder under cells/, such as static/seed-1. May be repeated.  [default: all "
+            "schedulers of the first point and seed]",
+        ),
+    ] = None,
+    window: Annotated[
+        str | None, typer.Option(metavar="A:B", help="Only what happens in these seconds.")
+    ] = None,
+    packed: Annotated[
+        bool, typer.Option("--gzip", help="Compress it, as a name that ends in .gz does.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Where it goes.  [default: DIR/trace.json]"),
+    ] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Write a run as a timeline for ui.perfetto.dev: slots, counters, preemptions."""
+    seconds = _seconds(window)
+    from experiments.output import staged_file
+    from experiments.perfetto import chosen, write_trace
+    from experiments.results import Results
+
+    results = Results(folder)
+    target = folder / "trace.json" if out is None else out
+    if packed and target.suffix != ".gz":
+        target = target.with_name(f"{target.name}.gz")
+    with staged_file(target, overwrite) as partial:
+        count = write_trace(results, chosen(results, cells), partial, seconds)
+    print(f"{count:,} events in {target}; open it in ui.perfetto.dev")
 
 
 def _read(

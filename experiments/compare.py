@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Mapping
 
+from experiments.grid import Grid, rendered
 from experiments.intervals import Estimate
 from experiments.table_rows import CLASSES, Seeds, classes, estimated, table_rows, unsure
 
@@ -23,42 +23,35 @@ def comparison(cells: Mapping[str, Seeds], title: str, backlog: bool = False) ->
     base, *others = cells
     abreast = ABREAST_PAIRED if len(cells[base]) > 1 else ABREAST
     groups = [others[i : i + abreast] for i in range(0, len(others), abreast)] or [[]]
-    parts: list[str] = []
-    for group in groups:
-        chosen = {name: cells[name] for name in (base, *group)}
-        parts.append(_table(chosen, title if not parts else f"{title} (continued)", backlog))
-    return "\n\n".join(parts)
+    more = f"{title} (continued)"
+    tables = [
+        compared(
+            {name: cells[name] for name in (base, *group)}, title if not place else more, backlog
+        )
+        for place, group in enumerate(groups)
+    ]
+    return "\n\n".join(rendered([table]) for table in tables)
 
 
-def _table(cells: Mapping[str, Seeds], title: str, backlog: bool) -> str:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-
-    names = list(cells)
-    base = names[0]
+def compared(cells: Mapping[str, Seeds], title: str, backlog: bool = False) -> Grid:
+    """One table of all of *cells*: values, ratios to the first, with several seeds differences."""
+    base, *others = cells
     paired = len(cells[base]) > 1
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("", no_wrap=True)
-    for name in names:
-        table.add_column(name, justify="right", no_wrap=True)
-        if name != base:
-            table.add_column(f"÷ {base}", justify="right", no_wrap=True)
-            if paired:
-                table.add_column(f"{name} − {base}", justify="right", no_wrap=True)
+    head = ["", base]
+    for name in others:
+        head += [name, f"÷ {base}", *([f"{name} − {base}"] if paired else ())]
+    rows = []
     for row in table_rows(cells, backlog):
         line = [row.label]
-        for name in names:
+        for name in cells:
             marks = UNSURE * (name in row.unsure) + SATURATED * (name in row.saturated)
             line.append(shown_estimate(row.estimates[name], row.scale) + marks)
             if name != base:
                 line.append(_ratio(row.estimates[name], row.estimates[base]))
                 if paired:
                     line.append(shown_difference(row.differences[name], row.scale))
-        table.add_row(*line)
-    text = io.StringIO()
-    Console(file=text, width=500, color_system=None, legacy_windows=False).print(table)
-    return "\n".join(line.rstrip() for line in text.getvalue().strip("\n").splitlines())
+        rows.append(tuple(line))
+    return Grid(title, tuple(head), tuple(rows))
 
 
 def shown_estimate(value: Estimate | None, scale: float = 1.0) -> str:
@@ -82,6 +75,7 @@ def shown_difference(value: Estimate | None, scale: float = 1.0) -> str:
 
 
 def _ratio(value: Estimate | None, base: Estimate | None) -> str:
+    """How many times the base a value is."""
     if value is None or base is None or not base.mean:
         return "–"
     return f"{value.mean / base.mean:.3g}×"
@@ -111,7 +105,7 @@ def _cause(cells: Mapping[str, Seeds], kinds: Mapping[str, str]) -> str:
     held = _mean(cells[static], "stranded_slot_iterations")
     empty = _mean(cells[static], "empty_slot_iterations")
     total = _mean(cells[static], "slot_iterations")
-    tokens = _rate_ratio(cells, other, static)
+    tokens = _rateratio(cells, other, static)
     makes = "" if math.isnan(tokens) or tokens < 1 else f"{tokens:.2f}×"
     average = "on average " if len(cells[static]) > 1 else ""
     if not total or not _mean(cells[other], "slot_iterations"):
@@ -282,7 +276,7 @@ def _sentence(text: str) -> str:
     return (text[0].upper() if text.startswith("the ") else text[0]) + text[1:] + "."
 
 
-def _rate_ratio(cells: Mapping[str, Seeds], name: str, base: str) -> float:
+def _rateratio(cells: Mapping[str, Seeds], name: str, base: str) -> float:
     below = _mean(cells[base], "output_tokens_per_s")
     return _mean(cells[name], "output_tokens_per_s") / below if below else math.nan
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from experiments.compare import number
+from experiments.strips import labels_of
 from experiments.table_rows import Seeds, Summary, estimated
 from sim import Analysis
 from sim.catalogue import NS
@@ -53,7 +54,7 @@ def facts_of(analysis: Analysis) -> Facts:
     behind = np.arange(len(out)) > longest
     chunks = run.log.chunks
     mine = chunks["iteration"][chunks["request"] == out.request[longest]] if len(out) else []
-    labels = analysis.attribute("label")
+    labels = labels_of(run)
     alone = len(out) > 0 and np.count_nonzero(prompts == prompts[longest]) == 1
     known = np.array(_lengths(analysis) or [0])
     return Facts(
@@ -63,7 +64,9 @@ def facts_of(analysis: Analysis) -> Facts:
         shortest_step_s=int(steps.min()) / NS,
         longest_prompt=int(prompts.max(initial=0)),
         longest_prompt_name=(
-            f"request {int(out.request[longest]) + 1}" if labels is None else str(labels[longest])
+            f"request {int(out.request[longest]) + 1}"
+            if labels is None
+            else labels[int(out.request[longest])]
         )
         if alone
         else "",

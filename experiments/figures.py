@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,10 +19,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from experiments.strips import MOST_SLOTS, Strip
+from experiments.style import EDGE, WIDTHS, in_style, save_pdf
 from sim import Cell, Membership
 
 LABELLED = 48  # iterations up to which requests are named in their cells
-STYLE = Path(__file__).with_name("paper.mplstyle")
 
 # Paul Tol's "muted" scheme, made for colour-blind readers (personal.sron.nl/~pault), without grey
 COLOURS = (
@@ -38,7 +37,6 @@ COLOURS = (
     "#332288",
 )
 STRANDED = "#F2F2F2"
-EDGE = "#555555"
 XLABEL = "iteration (one forward pass each)"
 
 
@@ -167,30 +165,23 @@ def _name_stays(
                 )
 
 
-@contextmanager
-def in_style() -> Iterator[None]:
-    """The paper's style for a while, whatever the user's own settings are."""
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rc_file(STYLE, use_default_template=False)
-        yield
-
-
 def save_strips(
     strips: Sequence[Strip],
     each: Sequence[Path],
     whole: Path | None = None,
     names: Sequence[str] | None = None,
+    pdf: bool = False,
 ) -> None:
     """Draw strips over one another on one axis of iterations; write each strip to its own PNG, and
-    all of them to *whole*. Drawn once and cut apart; the same bytes every time.
+    all of them to *whole*, with *pdf* also as one. Drawn once and cut apart; the same bytes every
+    time.
     """
     with in_style():
         rows = [rows_of(strip.membership)[0] for strip in strips]
         heights = [max(0.9, min(0.17 * slots + 0.25, 4.2)) for slots in rows]
         columns = max(strip.membership.request.shape[1] for strip in strips)
         # inches, laid out by hand: measuring every text costs more than all the drawing
-        width, left, right, title, ticks, foot = 7.2, 0.5, 0.15, 0.26, 0.26, 0.46
+        width, left, right, title, ticks, foot = WIDTHS["page"], 0.5, 0.15, 0.26, 0.26, 0.46
         height = sum(heights) + len(strips) * (title + ticks) + foot
         figure = Figure(figsize=(width, height), dpi=matplotlib.rcParams["savefig.dpi"])
         canvas: Any = FigureCanvasAgg(figure)
@@ -215,6 +206,8 @@ def save_strips(
             _save(path, np.concatenate((pixels[begin:end], pixels[cuts[-1] :])), figure.dpi)
         if whole is not None:
             _save(whole, pixels, figure.dpi)
+            if pdf:
+                save_pdf(figure, whole.with_suffix(".pdf"))
 
 
 def _save(path: Path, pixels: NDArray[Any], dpi: float) -> None:

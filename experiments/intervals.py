@@ -2,11 +2,13 @@
 
 Seeds are independent replications. A metric that is a mean, a sum or a rate gets Student's
 interval. A quantile's values over seeds are skewed, and Student's interval, which is symmetric,
-then misses too often: from eight seeds on quantiles get the studentized bootstrap (Efron and
-Tibshirani, An Introduction to the Bootstrap, 1993, 12.5). Of runs of 1,000 requests of an M/M/1
-queue at 80 and 95 % (p50 and p99 of the waits), with 8 to 20 seeds, it holds the true mean in 93 to
-95 of 100 cases and Student's in 91 to 93; the bootstrap of plain percentiles, or BCa, in 90, and in
-79 with 5 seeds. With fewer than eight the studentized one is so wide that Student's is given.
+then misses more often than it says: from eight seeds on quantiles get the studentized bootstrap
+(Efron and Tibshirani, An Introduction to the Bootstrap, 1993, 12.5). Of runs of 1,000 requests of
+an M/M/1 queue (p99 of the waits at 80 and 95 % load, p50 at 80 %), with 8 to 20 seeds, it holds the
+true mean in 93 to 95 of 100 cases and Student's in 92 to 94; the bootstrap of plain percentiles, or
+BCa, in 90, and in 79 with 5 seeds. Of fewer than eight the studentized one is so wide that
+Student's is given. Within one run waits depend on each other so much (blocks of a run, resampled,
+hold its p99 in 20 to 80 of 100 cases) that one seed has no interval.
 """
 
 from __future__ import annotations
@@ -49,8 +51,11 @@ def is_quantile(metric: str) -> bool:
     return _QUANTILE.search(metric) is not None
 
 
-def estimate(values: Sequence[float], quantile: bool = False) -> Estimate:
-    """The estimate from at least one value, one per seed; *quantile*: of what each is one."""
+def estimate(
+    values: Sequence[float], quantile: bool = False, confidence: float = CONFIDENCE
+) -> Estimate:
+    """The estimate from at least one value, one per seed; *quantile*: of what each is
+    one; the interval at *confidence*."""
     n = len(values)
     mean = math.fsum(values) / n
     if n < 2 or max(values) - min(values) <= 1e-12 * abs(mean):  # equal but for rounding
@@ -62,7 +67,7 @@ def estimate(values: Sequence[float], quantile: bool = False) -> Estimate:
         return Estimate(mean, mean - high * error, mean - low * error, n, resampled=True)
     from scipy.special import stdtrit
 
-    half = float(stdtrit(n - 1, 0.5 + CONFIDENCE / 2)) * error
+    half = float(stdtrit(n - 1, 0.5 + confidence / 2)) * error
     return Estimate(mean, mean - half, mean + half, n)
 
 

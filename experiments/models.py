@@ -137,7 +137,7 @@ class Part(InputCheck):
         return self.model.model_validate(value)
 
     def schema(self) -> dict[str, Any]:
-        return self.model.model_json_schema()
+        return inlined_schema(self.model)
 
 
 def kinds_below(model: type[Model]) -> list[type[Model]]:
@@ -178,6 +178,23 @@ def _quoted(text: str) -> list[str]:
 def kind_of(model: type[Model]) -> str:
     """What `kind:` says to mean this class."""
     return str(get_args(model.model_fields["kind"].annotation)[0])
+
+
+def inlined_schema(model: type[Model]) -> dict[str, Any]:
+    """The JSON schema of *model* with its parts where they are used, to be part of another."""
+    schema = model.model_json_schema()
+    parts = schema.pop("$defs", {})
+
+    def inline(value: Any) -> Any:
+        if isinstance(value, dict):
+            name = str(value.get("$ref", "")).removeprefix("#/$defs/")
+            return (
+                inline(parts[name]) if name in parts else {k: inline(v) for k, v in value.items()}
+            )
+        return [inline(entry) for entry in value] if isinstance(value, list) else value
+
+    found: dict[str, Any] = inline(schema)
+    return found
 
 
 @dataclass(frozen=True)

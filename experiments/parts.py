@@ -117,6 +117,11 @@ def workload_of(workload: spec_workload.Workload) -> Sampled | Trace | TraceSett
     return Sampled(**own, **_labels(workload))
 
 
+def lengths_of(said: spec_lengths.Lengths) -> Any:
+    """The distribution of token counts that is described."""
+    return _made(said)
+
+
 def labels_of(workload: spec_workload.Workload) -> labels.Labels:
     """What is drawn for every request besides its arrival and its lengths."""
     return labels.Labels(**_labels(workload))
@@ -165,6 +170,7 @@ def step_time_of(step_time: AnyStepTime, *, padded: bool = False) -> steptime.St
         from experiments.profiles import profile_of
 
         profile = profile_of(step_time.profile, step_time.extrapolate)
+        profile = profile.with_slower_decodes(step_time.decode_factor)
         curve: Any = profile.step_time(padded=padded)
         if graphs is not None:
             curve = profile.curve if not padded or profile.padded is None else profile.padded

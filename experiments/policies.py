@@ -55,6 +55,8 @@ SCHEDULERS = Group(
                 "padding": "compute every row as long as the longest",
                 "compact": "finished rows leave the computation, not the slots",
                 "delivery": "clients get their answers at batch_end, or streamed",
+                "first_pass": "prompts are computed whole, or as the shortest and then one by one",
+                "generate_tokens": "tokens generated in every row at least, whatever was asked",
             },
         ),
         Entry(

@@ -57,8 +57,7 @@ def processes(count: int) -> Pool:
             yield from _until_one_is_killed(waiting, count, suspects)
             if not suspects:
                 return
-            for task in suspects:  # one of these was its end: each gets a process to itself
-                yield task, _in_its_own(task)
+            yield from _one_by_one(suspects)
 
     return pool
 
@@ -72,7 +71,7 @@ def _until_one_is_killed(tasks: Iterator[Task], count: int, suspects: list[Task]
     try:
         while True:
             for task in islice(tasks, AHEAD * count - len(running)):
-                running[executor.submit(simulated, task)] = task
+                running[_submitted(executor, task)] = task
             if not running:
                 return
             for future in wait(running, return_when=FIRST_COMPLETED).done:
@@ -84,13 +83,17 @@ def _until_one_is_killed(tasks: Iterator[Task], count: int, suspects: list[Task]
         executor.shutdown(wait=True, kill_workers=True)
 
 
-def _in_its_own(task: Task) -> Answer:
+def _one_by_one(suspects: list[Task]) -> Answers:
+    """In one process, each when the one before is done: who kills it is known then."""
     executor = _executor(1)
     try:
-        answer: Answer = executor.submit(simulated, task).result()
-        return answer
-    except BrokenProcessPool:
-        return Answer(error=KILLED)
+        for task in suspects:
+            try:
+                answer = _submitted(executor, task).result()
+            except BrokenProcessPool:
+                executor.shutdown(wait=True, kill_workers=True)
+                executor, answer = _executor(1), Answer(error=KILLED)
+            yield task, answer
     finally:
         executor.shutdown(wait=True, kill_workers=True)
 
@@ -99,6 +102,20 @@ def _executor(count: int) -> Any:
     from joblib.externals.loky import ProcessPoolExecutor
 
     return ProcessPoolExecutor(count, initializer=_prepare, initargs=(os.getpid(),))
+
+
+def _submitted(executor: Any, task: Task) -> Future[Answer]:
+    """Hand a task out. Processes that this starts are deaf to interrupts from the beginning; one
+    that comes meanwhile is only late."""
+    if not hasattr(signal, "pthread_sigmask"):
+        future: Future[Answer] = executor.submit(simulated, task)
+        return future
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        future = executor.submit(simulated, task)
+        return future
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _prepare(parent: int) -> None:

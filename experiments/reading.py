@@ -16,7 +16,7 @@ from experiments.fields import MISSING, UNKNOWN_KEY
 from experiments.models import Model
 from experiments.names import check_name
 from experiments.spec import Head, Spec
-from experiments.spec_figures import figures_without_an_axis
+from experiments.spec_figures import figures_that_cannot_be
 from experiments.spec_order import OwnOrder
 from experiments.spec_server import (
     NOT_FOR_STATIC,
@@ -81,7 +81,7 @@ class Reading:
             *front_end_before_whom(self.raw, schedulers),
             *retries_without_a_time_out(self.raw),
             *unknown_names(self.raw),
-            *figures_without_an_axis(self.raw),
+            *figures_that_cannot_be(self.raw),
         ):
             self.add(path, what)
         if self.faults or head is None or workload is None:

@@ -7,17 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from experiments.about import write_about
 from experiments.causes import question
-from experiments.cells import Cell, Result, simulate_cell, write_cell
+from experiments.cells import Cell, Result, batch_of, simulate_cell, write_cell
 from experiments.facts import Facts, facts_of
 from experiments.output import inside, staged
 from experiments.painter import Painter
-from experiments.pictures import Pictures
+from experiments.pictures import Pictures, frame_of
 from experiments.spec import Spec
-from experiments.strips import Strip, paint
+from experiments.strips import draw_batches
 from experiments.summary_csv import write_summary
 from experiments.table_rows import Summary
-from experiments.told import told
+from experiments.told import remarks, told
 from experiments.works import Cells, Works, failure
 from experiments.written import resolve
 from experiments.yaml_write import dump_yaml
@@ -57,7 +58,7 @@ def run(
     failed: list[str] = []
     rows: list[dict[str, Any]] = []
     points: dict[str | None, dict[str, list[Summary]]] = {}
-    pictures, why = Pictures(spec, chosen[0]), question(spec)
+    pictures, why = Pictures(frame_of(spec), chosen[0]), question(spec)
     facts: dict[str, Facts] = {}
     besides: dict[str | None, list[str]] = {}
     done = 0
@@ -87,19 +88,23 @@ def run(
                     results.setdefault(scheduler, []).append(result)
                     strips.append(result)
                     rows.append(result.summary)
-                    pictures.see(variant, scheduler, seed, analysis)
+                    pictures.see(variant.key, scheduler, seed, analysis)
                     if why is not None and scheduler not in facts:
                         facts[scheduler] = facts_of(analysis)
-                _draw(painter, strips, folder if seed == chosen[0] else None, len(chosen) > 1)
+                whole = folder if seed == chosen[0] else None
+                draw_batches(painter, [batch_of(one) for one in strips], whole, len(chosen) > 1)
             points[variant.key] = {
                 name: [result.summary for result in each] for name, each in results.items()
             }
             besides[variant.key] = _beyond(results, window)
         write_summary(folder / "summary.csv", spec, rows)
         pictures.draw(painter, points, folder)
-        texts = [*said, *told(spec, points, len(chosen), pictures.metrics, besides)]
-        if why is not None and not failed and (sentence := why(spec, points, facts)):
+        heard = remarks(spec, points, len(chosen), besides)
+        texts = [*said, *told(spec, points, len(chosen), pictures.metrics, heard)]
+        sentence = why(spec, points, facts) if why is not None and not failed else ""
+        if sentence:
             texts.append(sentence)
+        write_about(folder, spec, said, heard, sentence, window)
         if failed:
             (folder / "failed.txt").write_text("\n".join(failed) + "\n", encoding="utf-8")
         painter.finish()
@@ -140,23 +145,3 @@ class _Share:
         else:
             part = completed / expected if expected else 0.0
         self.report((self.before + part) / self.total, self.label)
-
-
-def _draw(painter: Painter, results: list[Result], folder: Path | None, seeded: bool) -> None:
-    """The batches of one seed: a picture per cell, and all over one another into *folder*."""
-    drawn = [result for result in results if result.shown.request.shape[1]]
-    if not drawn:
-        return
-    strips = []
-    for result in drawn:
-        cell, summary = result.cell, result.summary
-        idle, share = summary["idle_slot_iterations"], summary["idle_share"]
-        seed = f", seed {cell.seed}" if seeded else ""
-        title = f"{cell.scheduler}{seed}: {idle:,} idle slot-iterations in the run ({share:.1%})"
-        strips.append(Strip(title, result.shown))
-    whole = None
-    if folder is not None and len(drawn) > 1:
-        key = drawn[0].cell.sweep_key
-        whole = folder / ("membership.png" if key is None else f"membership-{key}.png")
-    each = [result.folder / "membership.png" for result in drawn]
-    painter.draw(paint, strips, each, whole, drawn[0].labels)

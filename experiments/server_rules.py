@@ -214,6 +214,32 @@ LAUNCH_RULES = (
 """Of `static`."""
 
 
+def _no_padding_to_the_longest(v: Values) -> str | None:
+    if v["first_pass"] == "shortest" and v["padding"]:
+        return "starts with the shortest prompt, not the longest: say padding: false beside it"
+    return None
+
+
+def _rows_advance_together(v: Values) -> str | None:
+    if v["first_pass"] == "shortest" and v["compact"]:
+        return "takes tokens in rows that all advance together; remove compact: true"
+    return None
+
+
+def _rows_go_on(v: Values) -> str | None:
+    if v["generate_tokens"] is not None and v["compact"]:
+        return "goes on computing finished rows, compact: true does not; remove one of them"
+    return None
+
+
+ROW_RULES = (
+    Rule("first_pass", ("first_pass", "padding"), _no_padding_to_the_longest),
+    Rule("first_pass", ("first_pass", "compact"), _rows_advance_together),
+    Rule("generate_tokens", ("generate_tokens", "compact"), _rows_go_on),
+)
+"""Of `static`: what its rows compute."""
+
+
 def _decodes_come_first(v: Values) -> str | None:
     if v["target_step_s"] is not None and v["pass_order"] != "decode_first":
         return "needs pass_order: decode_first, so that what decodes take is known; say that"

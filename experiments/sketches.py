@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.spec_figures import TimelineFigure
+from experiments.strips import labels_of
 from sim import Analysis
 from sim.catalogue import NS
 from sim.membership import residencies, token_times
@@ -83,7 +84,7 @@ def lanes_of(analysis: Analysis, scheduler: str, figure: TimelineFigure) -> Lane
         return None
     tokens = token_times(run, line)
     start, end = iteration_times(analysis)
-    labels, deadlines = analysis.attribute("label"), analysis.attribute("deadline_ns")
+    labels, deadlines = labels_of(run), analysis.attribute("deadline_ns")
     stays: dict[int, list[tuple[float, float]]] = {}
     held = residencies(run, line.iterations)
     for who, first, last in zip(
@@ -97,7 +98,7 @@ def lanes_of(analysis: Analysis, scheduler: str, figure: TimelineFigure) -> Lane
         over = int(out.ended_ns[row])
         lanes.append(
             Lane(
-                name=f"R{who + 1}" if labels is None else str(labels[row]),
+                name=f"R{who + 1}" if labels is None else labels[who],
                 arrival=int(out.arrival_ns[row]) / NS,
                 left=None if over == NONE else over / NS,
                 stays=tuple(stays.get(who, ())),

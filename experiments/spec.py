@@ -27,7 +27,8 @@ from experiments.fields import (
 from experiments.models import Model, Part
 from experiments.spec_arrivals import BacklogArrivals
 from experiments.spec_clients import Clients
-from experiments.spec_figures import Figure, FigureList
+from experiments.spec_figure import Figure
+from experiments.spec_figures import FigureList
 from experiments.spec_server import SCHEDULERS, AnyScheduler, Server
 from experiments.spec_step_time import AnyStepTime
 from experiments.spec_workload import DeclaredWorkload, SampledWorkload, TraceWorkload, Workload

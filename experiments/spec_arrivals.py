@@ -21,7 +21,7 @@ from experiments.fields import (
     detail,
     faults,
 )
-from experiments.models import Kinds, Model, Rule, Values, ordered
+from experiments.models import Kinds, Model, Rule, Values, exactly_one, ordered
 from experiments.spec_lengths import LOGNORMAL_RULES
 from workloads.formats import FormatName
 
@@ -100,7 +100,9 @@ def _a_count_at_infinite_rate(v: Values) -> str | None:
 
 
 class OpenArrivals(Arrivals):
-    rules: ClassVar = (Rule("rate_per_s", ("rate_per_s", "requests"), _a_count_at_infinite_rate),)
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule("rate_per_s", ("rate_per_s", "requests"), _a_count_at_infinite_rate),
+    )
 
 
 class ConstantArrivals(OpenArrivals):
@@ -120,12 +122,17 @@ class PoissonArrivals(OpenArrivals):
 
 
 class GammaArrivals(OpenArrivals):
-    """Independent gamma gaps of shape `burstiness`: 1 is Poisson, less burstier, .inf regular."""
+    """Independent gamma gaps of shape `burstiness`: 1 is Poisson, less burstier, .inf regular. Or
+    of coefficient of variation `cv`, which is 1/√burstiness."""
 
     kind: Literal["gamma"] = "gamma"
     rate_per_s: PositiveOrInfinite
-    burstiness: PositiveOrInfinite
+    burstiness: PositiveOrInfinite | None = None
+    cv: Annotated[float, Real(low=0, high=1000)] | None = None
     requests: Count | None = None
+
+    later: ClassVar = frozenset(("cv",))
+    rules: ClassVar = (*OpenArrivals.rules, exactly_one("burstiness", "cv"))
 
 
 class Stage(Model):

@@ -8,11 +8,10 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import ValidationError
 
 from experiments.axis import numeric_paths
-from experiments.faults import Path, listed, nearest, shown
+from experiments.faults import Path, listed, shown, unknown
 from experiments.fields import (
     Boolean,
     InputCheck,
-    Name,
     SomeSeconds,
     Whole,
     Word,
@@ -20,54 +19,18 @@ from experiments.fields import (
     faults,
     moved,
 )
-from experiments.models import Kinds, Model, kind_of
+from experiments.models import Kinds, inlined_schema
+from experiments.spec_arguments import ARGUMENTS
+from experiments.spec_figure import Figure, Mark, Metrics
 from experiments.sweep import sweep_of
-from sim.catalogue import METRICS
 
-DRAWN = tuple(metric.name for metric in METRICS if metric.name != "unsure_quantiles")
-"""Metrics that are numbers."""
-MOST_PANELS = 6
 MOST_ROWS = 60
-
-
-class Metrics(InputCheck):
-    """The name of a metric, or a list of some: a panel each."""
-
-    def check(self, value: Any) -> tuple[str, ...]:
-        names = value if isinstance(value, list | tuple) else [value]
-        if not 1 <= len(names) <= MOST_PANELS:
-            raise ValueError(f"must name 1 to {MOST_PANELS} metrics, not {len(names)}")
-        found = []
-        for place, name in enumerate(names):
-            at = (place,) if isinstance(value, list | tuple) else ()
-            if name not in DRAWN:
-                guess = nearest(name, DRAWN)
-                hint = f"did you mean '{guess}'?" if guess else "they are columns of summary.csv"
-                found.append(detail(f"no metric is called {shown(name)}; {hint}", name, at))
-        if found:
-            raise faults(found)
-        return tuple(names)
-
-    def schema(self) -> dict[str, Any]:
-        name = {"enum": list(DRAWN)}
-        many = {"type": "array", "items": name, "minItems": 1, "maxItems": MOST_PANELS}
-        return {"anyOf": [name, many]}
-
-
-class Figure(Model):
-    """A picture. `name`: of its file, by default its kind."""
-
-    name: Annotated[str, Name()] | None = None
-
-    @property
-    def file(self) -> str:
-        """The file's name without its ending."""
-        return self.name or kind_of(type(self))
 
 
 class LinesFigure(Figure):
     """Metrics against what a sweep varies, a line per scheduler. `x`: the path, if it varies
-    several; `from_zero`: the axis of the metric begins at 0."""
+    several; `from_zero`: the axis of the metric begins at 0; `band`: intervals as bands instead of
+    bars; `schedulers`: which, by default all; `paper`: numbers that were published."""
 
     kind: Literal["lines"] = "lines"
     y: Annotated[tuple[str, ...], Metrics()]
@@ -76,13 +39,17 @@ class LinesFigure(Figure):
     log_x: Boolean = False
     log_y: Boolean = False
     from_zero: Boolean = True
+    band: Boolean = False
+    schedulers: tuple[Word, ...] = ()
+    paper: tuple[Mark, ...] = ()
 
 
 class BarsFigure(Figure):
-    """Metrics, a bar per scheduler."""
+    """Metrics, a bar per scheduler. `paper`: numbers that were published."""
 
     kind: Literal["bars"] = "bars"
     y: Annotated[tuple[str, ...], Metrics()]
+    paper: tuple[Mark, ...] = ()
 
 
 class TimelineFigure(Figure):
@@ -115,6 +82,7 @@ FIGURES: tuple[type[Figure], ...] = (
     TimelineFigure,
     IterationsFigure,
     WaitsFigure,
+    *ARGUMENTS,
 )
 FIGURE_KINDS = Kinds(FIGURES)
 
@@ -149,27 +117,69 @@ class FigureList(InputCheck):
         return tuple(figures)
 
     def schema(self) -> dict[str, Any]:
-        kinds = [{**model.model_json_schema(), "required": ["kind"]} for model in FIGURES]
+        kinds = [{**inlined_schema(model), "required": ["kind"]} for model in FIGURES]
         return {"type": ["array", "null"], "items": {"anyOf": kinds}}
 
 
-def figures_without_an_axis(raw: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
-    """Lines need a sweep of numbers, and `x` one of its paths."""
-    figures, sweep = raw.get("figures"), raw.get("sweep")
+AXES = {"lines": "x", "curves": "along", "speedup": "x", "waterfall": "along"}
+"""Kinds that go along a sweep, and the key that says along what of it."""
+
+
+def figures_that_cannot_be(raw: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
+    """Figures that ask for what the experiment does not have: a sweep of numbers to go along, a
+    point of it, a scheduler."""
+    figures, sweep, said = raw.get("figures"), raw.get("sweep"), raw.get("schedulers")
     points = {point.name: point.values for point in sweep_of(sweep)}
+    known = list(said) if isinstance(said, Mapping) else None
     for place, figure in enumerate(figures if isinstance(figures, list) else ()):
-        if not isinstance(figure, Mapping) or figure.get("kind") != "lines":
+        if not isinstance(figure, Mapping):
             continue
         here: Path = ("figures", place)
-        if not sweep:
-            yield (*here, "kind"), "lines need a sweep to go along; give one, or say kind: bars"
-        if not points:
-            continue  # what is wrong with the sweep is told
-        paths, x = numeric_paths(points), figure.get("x")
-        if not paths:
-            what = "lines need a path that has a number in every point of the sweep, not always "
-            yield (*here, "kind"), what + "the same; say kind: bars"
-        elif isinstance(x, str) and x and x not in paths:
-            what = "is no path that has a number in every point of the sweep; such are "
-            what += listed(paths)
-            yield (*here, "x"), what
+        kind = figure.get("kind")
+        if kind in AXES and not (kind == "waterfall" and figure.get("limit") is None):
+            yield from _axis(figure, here, sweep, points)
+        point = figure.get("point")
+        if kind == "waterfall" and isinstance(point, str) and points and point not in points:
+            yield (
+                (*here, "point"),
+                unknown(f"no point is called {shown(point)}", point, list(points)),
+            )
+        for path, name in _named(figure):
+            if known is not None and isinstance(name, str) and name not in known:
+                yield (*here, *path), unknown(f"no scheduler is called {shown(name)}", name, known)
+
+
+def _axis(
+    figure: Mapping[str, Any], here: Path, sweep: Any, points: Mapping[str, Any]
+) -> Iterator[tuple[Path, str]]:
+    kind = str(figure["kind"])
+    plain = kind == "lines"
+    if not sweep:
+        other = "; give one, or say kind: bars" if plain else "; give one"
+        yield (*here, "kind"), f"{kind} need a sweep to go along{other}"
+    if not points:
+        return  # what is wrong with the sweep is told
+    paths, key = numeric_paths(points), AXES[kind]
+    x = figure.get(key)
+    if not paths:
+        what = f"{kind} need a path that has a number in every point of the sweep, not always "
+        yield (*here, "kind"), what + f"the same{'; say kind: bars' if plain else ''}"
+    elif isinstance(x, str) and x and x not in paths:
+        what = "is no path that has a number in every point of the sweep; such are "
+        yield (*here, key), what + listed(paths)
+
+
+def _named(figure: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:
+    """The schedulers that a figure names, and where."""
+    places: list[tuple[Path, Any]] = [((key,), figure.get(key)) for key in ("schedulers",)]
+    if figure.get("kind") == "speedup":
+        yield from (((key,), figure.get(key)) for key in ("of", "over"))
+    groups, steps = figure.get("groups"), figure.get("steps")
+    if isinstance(groups, Mapping):
+        places += [(("groups", group), names) for group, names in groups.items()]
+    for place, step in enumerate(steps if isinstance(steps, list) else ()):
+        if isinstance(step, Mapping):
+            places += [(("steps", place, key), step.get(key)) for key in ("of", "over")]
+    for path, names in places:
+        for at, name in enumerate(names if isinstance(names, list) else ()):
+            yield (*path, at), name

@@ -85,10 +85,14 @@ class LognormalLength(Lengths):
 
 
 class GeometricLength(Lengths):
-    """Each further token as likely as the one before; `mean` tokens on average."""
+    """Each further token as likely as the one before; `mean` tokens on average. Longer ones than
+    `max` are drawn again."""
 
     kind: Literal["geometric"] = "geometric"
     mean: Annotated[float, Real(low=1, high=MOST)]
+    max: Count | None = None
+
+    later: ClassVar = frozenset(("max",))
 
 
 def _rising(v: Values) -> str | None:

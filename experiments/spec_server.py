@@ -7,7 +7,13 @@ from typing import Annotated, ClassVar, Literal
 from experiments.faults import listed
 from experiments.fields import LAST_S, Boolean, Count, Real, SomeSeconds, Whole
 from experiments.models import Kinds, Model, Rule, Values, kind_of
-from experiments.server_rules import LAUNCH_RULES, MEMORY_RULES, QUEUE_RULES, TARGET_RULE
+from experiments.server_rules import (
+    LAUNCH_RULES,
+    MEMORY_RULES,
+    QUEUE_RULES,
+    ROW_RULES,
+    TARGET_RULE,
+)
 from experiments.spec_memory import FrontEndTime, HostTime, KvBlocks, KvMemory, SwapSpace
 from experiments.spec_order import AnyOrder, FcfsOrder, order_kind
 from experiments.spec_step_time import AnyStepTime
@@ -144,11 +150,15 @@ class StaticScheduler(Scheduler):
     padding: Boolean = True
     compact: Boolean = False
     delivery: Literal["batch_end", "streamed"] = "batch_end"
+    first_pass: Literal["whole", "shortest"] = "whole"
+    generate_tokens: Count | None = None
 
+    later: ClassVar = Server.later | {"first_pass", "generate_tokens"}
     rules: ClassVar = (
         *Scheduler.rules,
         *(_no_effect(name, why) for name, why in NOT_FOR_STATIC.items()),
         *LAUNCH_RULES,
+        *ROW_RULES,
     )
 
 

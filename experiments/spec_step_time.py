@@ -52,15 +52,17 @@ class Overhead(Model):
 
 class Profile(StepTime):
     """A shipped profile's name, or the path of one. `extrapolate`: whether to go on beyond what
-    was measured, counted in the summary; otherwise such a step is an error. `overhead`: what each
-    step takes beyond the profile's curve."""
+    was measured, counted in the summary; otherwise such a step is an error. `decode_factor`:
+    decodes take so many times as long, as on a device with less memory bandwidth. `overhead`: what
+    each step takes beyond the profile's curve."""
 
     profile: Word
     extrapolate: Boolean = True
+    decode_factor: Annotated[float, Real(above=0, high=1000)] = 1.0
     graph_batches: GraphBatches | None = None
     overhead: Overhead | None = None
 
-    later: ClassVar = frozenset(("overhead",))
+    later: ClassVar = frozenset(("decode_factor", "overhead"))
 
     @classmethod
     def unknown_key(cls, key: str) -> str:

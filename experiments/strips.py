@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from sim import Membership
+from experiments.painter import Painter
+from sim import Membership, Run
 
 MOST_SLOTS = 64
 MOST_ITERATIONS = 400
@@ -26,13 +28,64 @@ def window_of(iterations: int, window: tuple[int, int] | None) -> tuple[int, int
     return first, min(last, first + MOST_ITERATIONS - 1, max(iterations, first))
 
 
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What a cell's batch did: the cell, its summary, its folder, and who held which slot; with the
+    names of the requests, if they have some."""
+
+    scheduler: str
+    point: str | None
+    seed: int
+    summary: Mapping[str, Any]
+    folder: Path
+    shown: Membership
+    labels: list[str] | None
+
+
+def labels_of(run: Run) -> list[str] | None:
+    """What the requests of *run* are called, if any says so."""
+    column = run.requests.attributes.get("label")
+    if column is None:
+        return None
+    names = enumerate(column.tolist(), start=1)
+    return [f"R{number}" if name is None else str(name) for number, name in names]
+
+
+def draw_batches(
+    painter: Painter,
+    batches: Sequence[Batch],
+    folder: Path | None,
+    seeded: bool,
+    pdf: bool = False,
+) -> None:
+    """The batches of one seed: a picture per cell, and all over one another into *folder*, with
+    *pdf* also as one. *seeded*: titles name the seed.
+    """
+    drawn = [batch for batch in batches if batch.shown.request.shape[1]]
+    if not drawn:
+        return
+    strips = []
+    for batch in drawn:
+        idle, share = batch.summary["idle_slot_iterations"], batch.summary["idle_share"]
+        seed = f", seed {batch.seed}" if seeded else ""
+        title = f"{batch.scheduler}{seed}: {idle:,} idle slot-iterations in the run ({share:.1%})"
+        strips.append(Strip(title, batch.shown))
+    whole = None
+    if folder is not None and len(drawn) > 1:
+        point = drawn[0].point
+        whole = folder / ("membership.png" if point is None else f"membership-{point}.png")
+    each = [batch.folder / "membership.png" for batch in drawn]
+    painter.draw(paint, strips, each, whole, drawn[0].labels, pdf)
+
+
 def paint(
     strips: Sequence[Strip],
     each: Sequence[Path],
     whole: Path | None,
     names: Sequence[str] | None,
+    pdf: bool = False,
 ) -> None:
     """See `experiments.figures.save_strips`."""
     from experiments.figures import save_strips
 
-    save_strips(strips, each, whole, names)
+    save_strips(strips, each, whole, names, pdf)

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from experiments.about import write_about
 from experiments.address import Addresses
 from experiments.causes import question
 from experiments.output import OutputError
 from experiments.painter import Painter
-from experiments.pictures import Pictures
+from experiments.pictures import Pictures, frame_of
 from experiments.pools import Pool, PoolError
 from experiments.run import Outcome
 from experiments.spec import Spec, Variant
@@ -21,7 +22,7 @@ from experiments.store import Names, Store
 from experiments.summary_csv import write_summary
 from experiments.table_rows import Summary
 from experiments.task import Task, packed
-from experiments.told import told
+from experiments.told import remarks, told
 from experiments.written import content_hash, resolve
 from experiments.yaml_write import dump_yaml
 
@@ -222,8 +223,11 @@ def _finished(
     }
     for cell, summary in done:
         points[cell.variant.key].setdefault(cell.scheduler, []).append(summary)
-    pictures, why = Pictures(spec, spec.seeds[0]), question(spec)
+    pictures, why = Pictures(frame_of(spec), spec.seeds[0]), question(spec)
+    heard = remarks(spec, points, len(spec.seeds), {})
+    sentence = why(spec, points, {}) if why is not None and not failed else ""
     with store.publishing(last=SUMMARY) as folder:
+        write_about(folder, spec, (), heard, sentence)
         write_summary(folder / SUMMARY, spec, (summary for _, summary in done))
         pictures.draw(painter, points, folder)
         painter.finish()
@@ -231,8 +235,8 @@ def _finished(
             (folder / FAILED).write_text("\n".join(failed) + "\n", encoding="utf-8")
     if not failed:
         store.remove(FAILED)
-    texts = told(spec, points, len(spec.seeds), pictures.metrics, {})
-    if why is not None and not failed and (sentence := why(spec, points, {})):
+    texts = told(spec, points, len(spec.seeds), pictures.metrics, heard)
+    if sentence:
         texts.append(sentence)
     texts.append(f"results in {store.out}")
     return Outcome("\n\n".join(texts), failed, store.out)
@@ -240,6 +244,8 @@ def _finished(
 
 def _kept(count: Count, out: Path) -> str:
     """What an unfinished sweep leaves."""
+    if not count.complete:
+        return "no cell was complete yet"
     return (
         f"{count.complete:,} of {count.total:,} cells are complete and stay in {out}; the same "
         "command does the rest"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Mapping, Sequence
 
 from experiments.compare import SATURATED, shown_difference, shown_estimate
+from experiments.grid import Grid, rendered
 from experiments.intervals import Estimate, difference
 from experiments.pictures import metric_label
 from experiments.table_rows import Points, Seeds, estimated, is_better_low, mean_of, unsteady
@@ -20,16 +20,16 @@ NAMED = 5
 
 
 def sweep_table(name: str, points: Points, metrics: Sequence[str], seeds: int) -> str:
-    """A row per point, a column per scheduler and, of several seeds, one for its difference to the
-    first, for each of the *metrics*. Of very many points, those where the metric is best.
-    """
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
+    """The tables of *by_metric* as text."""
+    return rendered(by_metric(name, points, metrics, seeds))
 
-    text = io.StringIO()
-    console = Console(file=text, width=500, color_system=None, legacy_windows=False)
+
+def by_metric(name: str, points: Points, metrics: Sequence[str], seeds: int) -> list[Grid]:
+    """For each of the *metrics* a row per point, a column per scheduler and, of several seeds, one
+    for its difference to the first. Of very many points, those where the metric is best.
+    """
     schedulers = list(dict.fromkeys(name for cells in points.values() for name in cells))
+    found = []
     for metric in metrics:
         label, scale = metric_label(metric)
         title = f"{name}: {label}"
@@ -37,13 +37,12 @@ def sweep_table(name: str, points: Points, metrics: Sequence[str], seeds: int) -
         shown = _best(points, metric)
         if len(shown) < len(points):
             title += f"; the best {len(shown)} of {len(points):,} points, all are in summary.csv"
-        text.write(f"{title}\n")
-        table = Table(box=SIMPLE_HEAD, pad_edge=False)
-        table.add_column("", no_wrap=True)
+        head = [""]
         for place, scheduler in enumerate(schedulers):
-            table.add_column(scheduler, justify="right", no_wrap=True)
+            head.append(scheduler)
             if place and seeds > 1:
-                table.add_column(f"− {schedulers[0]}", justify="right", no_wrap=True)
+                head.append(f"− {schedulers[0]}")
+        rows = []
         for key in shown:
             line = [str(key)]
             for place, scheduler in enumerate(schedulers):
@@ -52,9 +51,9 @@ def sweep_table(name: str, points: Points, metrics: Sequence[str], seeds: int) -
                 line.append(shown_estimate(_estimated(mine, metric), scale) + mark)
                 if place and seeds > 1:
                     line.append(shown_difference(difference(mine, base, metric), scale))
-            table.add_row(*line)
-        console.print(table)
-    return "\n".join(line.rstrip() for line in text.getvalue().strip("\n").splitlines())
+            rows.append(tuple(line))
+        found.append(Grid(title, tuple(head), tuple(rows)))
+    return found
 
 
 def _estimated(seeds: Seeds, metric: str) -> Estimate | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from experiments.compare import cause, comparison, notes, number
 from experiments.spec import Spec, Variant
@@ -12,37 +13,60 @@ from experiments.sweep_table import MOST_TABLES, once, sweep_table
 from experiments.table_rows import Points, Seeds
 
 
-def told(
-    spec: Spec,
-    points: Points,
-    seeds: int,
-    metrics: Sequence[str],
-    besides: Mapping[str | None, Sequence[str]],
-) -> list[str]:
-    """The tables of every point; of many points, one table for each of the *metrics*.
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """What is said of a point of a sweep: what made the difference, and what must be known."""
 
-    *seeds*: how many were wanted; *besides*: notes on points, beside those that the numbers bring.
+    cause: str
+    notes: tuple[str, ...]
+
+
+Remarks = Mapping[str | None, Remark]
+
+
+def remarks(
+    spec: Spec, points: Points, seeds: int, besides: Mapping[str | None, Sequence[str]]
+) -> Remarks:
+    """Of every point that has results. *seeds*: how many were wanted; *besides*: notes on points,
+    beside those that the numbers bring.
     """
-    variants = [variant for variant in spec.variants() if points.get(variant.key)]
-    noted = {
-        variant.key: [*besides.get(variant.key, ()), *_notes(variant, points[variant.key], seeds)]
-        for variant in variants
-    }
-    if sum(1 for _ in spec.variants()) <= MOST_TABLES:
-        return [
-            "\n".join(
-                [
-                    *_tables(variant, points[variant.key]),
-                    *(f"note: {note}" for note in noted[variant.key]),
-                ]
-            )
-            for variant in variants
-        ]
-    table = sweep_table(spec.name, points, metrics, seeds)
-    return ["\n".join([table, *(f"note: {note}" for note in once(noted))])]
+    found = {}
+    for variant in spec.variants():
+        if every := points.get(variant.key):
+            cells = common(every)
+            kinds = {name: scheduler.kind for name, scheduler in variant.spec.schedulers.items()}
+            notes = (*besides.get(variant.key, ()), *_notes(variant, every, seeds))
+            found[variant.key] = Remark(cause(cells, kinds) if len(cells) > 1 else "", notes)
+    return found
 
 
-def _common(cells: Mapping[str, Seeds]) -> dict[str, Seeds]:
+def told(
+    spec: Spec, points: Points, seeds: int, metrics: Sequence[str], said: Remarks
+) -> list[str]:
+    """The tables of every point; of many points, one table for each of the *metrics*."""
+    if sum(1 for _ in spec.variants()) > MOST_TABLES:
+        table = sweep_table(spec.name, points, metrics, seeds)
+        notes = once({key: remark.notes for key, remark in said.items()})
+        return ["\n".join([table, *(f"note: {note}" for note in notes)])]
+    texts = []
+    for key, remark in said.items():
+        cells = common(points[key])
+        lines = (
+            [comparison(cells, titled(spec.name, key, cells), spec.is_backlog())] if cells else []
+        )
+        lines += [remark.cause] if remark.cause else []
+        texts.append("\n".join([*lines, *(f"note: {note}" for note in remark.notes)]))
+    return texts
+
+
+def titled(name: str, point: str | None, cells: Mapping[str, Seeds]) -> str:
+    """What the comparison of a point is called."""
+    seeds = len(next(iter(cells.values())))
+    title = name if point is None else f"{name}, {point}"
+    return title + (f": mean of {seeds} seeds ± 95 % interval" if seeds > 1 else "")
+
+
+def common(cells: Mapping[str, Seeds]) -> dict[str, Seeds]:
     """The seeds that every scheduler shown finished; empty if there are none."""
     seeds = set.intersection(*({summary["seed"] for summary in each} for each in cells.values()))
     if not seeds:
@@ -53,27 +77,12 @@ def _common(cells: Mapping[str, Seeds]) -> dict[str, Seeds]:
     }
 
 
-def _tables(variant: Variant, every: Mapping[str, Seeds]) -> list[str]:
-    """The comparison of one point, and what made the difference."""
-    spec, cells = variant.spec, _common(every)
-    if not cells:
-        return []
-    kinds = {name: scheduler.kind for name, scheduler in spec.schedulers.items()}
-    seeds = len(next(iter(cells.values())))
-    title = spec.name if variant.key is None else f"{spec.name}, {variant.key}"
-    title += f": mean of {seeds} seeds ± 95 % interval" if seeds > 1 else ""
-    lines = [comparison(cells, title, spec.is_backlog())]
-    if len(cells) > 1 and (why := cause(cells, kinds)):
-        lines.append(why)
-    return lines
-
-
 def _notes(variant: Variant, every: Mapping[str, Seeds], wanted: int) -> list[str]:
-    spec, cells = variant.spec, _common(every)
-    common = len(next(iter(cells.values()))) if cells else 0
+    spec, cells = variant.spec, common(every)
+    finished = len(next(iter(cells.values()))) if cells else 0
     missing = [
         f"{name}: {wanted - len(every.get(name, ()))} of {wanted} seeds failed, see failed.txt; "
-        f"the table is of the {common} that all schedulers in it finished"
+        f"the table is of the {finished} that all schedulers in it finished"
         for name in spec.schedulers
         if len(every.get(name, ())) < wanted
     ]

@@ -14,6 +14,10 @@ from sim.outcomes import NONE
 from sim.slo import TARGETS
 
 BATCH = 5
+FEWEST = 10
+"""Batches below which nothing is said."""
+LAST = 5
+"""Batches at the end that no warm-up reaches into: so few are alike by chance."""
 
 
 def mser5(values: NDArray[np.float64]) -> int | None:
@@ -21,18 +25,19 @@ def mser5(values: NDArray[np.float64]) -> int | None:
 
     The number d of batches of five for which the mean of the others has the least standard error,
     Σ (Yᵢ − mean)² / (n − d)² over the n − d batch means Yᵢ that are left (White, Cobb and Spratt,
-    A comparison of five steady-state truncation heuristics, Winter Simulation Conference 2000). A
-    least one beyond half of the batches means that there is no steady state in sight.
+    A comparison of five steady-state truncation heuristics, Winter Simulation Conference 2000), the
+    last five batches aside (Hoad, Robinson and Davies, Automating warm-up length estimation, Winter
+    Simulation Conference 2008). If it lies beyond half of the batches, no steady state is in sight.
     """
     n = len(values) // BATCH
-    if n < 4:
+    if n < FEWEST:
         return None
     means = values[: n * BATCH].reshape(n, BATCH).mean(axis=1)
     left = np.arange(n, 0, -1)
     total = np.cumsum(means[::-1])[::-1]
     squares = np.cumsum((means * means)[::-1])[::-1]
     spread = np.maximum(squares - total * total / left, 0.0) / left**2
-    best = int(np.argmin(spread[: n - 1]))  # one batch alone has no spread
+    best = int(np.argmin(spread[: n - LAST + 1]))
     return best * BATCH if best <= n // 2 else None
 
 
@@ -62,15 +67,15 @@ def without_warmup(analysis: Analysis, slo: Slo | None) -> dict[str, Any]:
         "warmup_s": (begin - int(out.arrival_ns.min())) / NS,
         "warmup_requests": int((~kept & (since != NONE)).sum()),
     }
-    unsure = _latencies(result, analysis, kept)
-    window = _rates(result, analysis, begin)
+    unsure = latencies(result, analysis, kept)
+    window = rates(result, analysis, begin)
     if slo is not None:
-        _judged(result, analysis, slo, kept, window)
+        judged(result, analysis, slo, kept, window)
     result["unsure_quantiles"] = " ".join(unsure)
     return result
 
 
-def _latencies(result: dict[str, Any], analysis: Analysis, kept: NDArray[np.bool_]) -> list[str]:
+def latencies(result: dict[str, Any], analysis: Analysis, kept: NDArray[np.bool_]) -> list[str]:
     """Means and quantiles over *kept* requests, as `sim.metrics.summary` has them over all."""
     out, columns = analysis.outcomes, analysis.durations_ns
     e2e = columns["e2e_ns"]
@@ -95,7 +100,7 @@ def _latencies(result: dict[str, Any], analysis: Analysis, kept: NDArray[np.bool
     return unsure
 
 
-def _rates(result: dict[str, Any], analysis: Analysis, begin: int) -> float | None:
+def rates(result: dict[str, Any], analysis: Analysis, begin: int) -> float | None:
     """Tokens and answers per second from *begin* to the last token; that time in seconds."""
     run, line, moves = analysis.run, analysis.timeline, analysis.moves
     useful = run.log.segments["useful"] if run.static else line.token_decodes
@@ -118,24 +123,25 @@ def _rates(result: dict[str, Any], analysis: Analysis, begin: int) -> float | No
     return window
 
 
-def _judged(
+def judged(
     result: dict[str, Value],
     analysis: Analysis,
     slo: Slo,
     kept: NDArray[np.bool_],
     window: float | None,
 ) -> None:
-    judged, completed = judge(analysis, slo), analysis.outcomes.completed
-    everybody = int((judged.judged & kept).sum())
+    """Goodput and attainment of *kept* requests, in a *window* of so many seconds."""
+    verdicts, completed = judge(analysis, slo), analysis.outcomes.completed
+    everybody = int((verdicts.judged & kept).sum())
     if not everybody:
         return
-    good = int((judged.good & kept).sum())
-    done = int((judged.judged & completed & kept).sum())
+    good = int((verdicts.good & kept).sum())
+    done = int((verdicts.judged & completed & kept).sum())
     result["good"] = good
     result["attainment"] = good / everybody
     result["goodput_per_s"] = good / window if window else None
     result["attainment_completed"] = good / done if done else None
     for target in TARGETS:
-        has = int((judged.has[target] & kept).sum())
-        met = int((judged.met[target] & kept).sum())
+        has = int((verdicts.has[target] & kept).sum())
+        met = int((verdicts.met[target] & kept).sum())
         result[f"attainment_{target}"] = met / has if has else None

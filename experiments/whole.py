@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from experiments.document import Document
 from experiments.faults import Fault, Path, dotted, shown, unknown
@@ -18,6 +18,9 @@ from experiments.spec_files import curves_of, file_paths
 from experiments.spec_order import order_kind
 from experiments.spec_server import AnyScheduler
 from experiments.spec_workload import SampledWorkload
+
+if TYPE_CHECKING:
+    from calibrate.profile import Profile
 
 Found = Iterator[tuple[Path, str]]
 
@@ -108,9 +111,20 @@ def unknown_names(raw: dict[str, Any]) -> Found:
             from experiments.profiles import profile_of
 
             try:
-                profile_of(name)
+                profile = profile_of(name)
             except (OSError, ValueError) as error:
                 yield (*path, "profile"), str(error)
+                continue
+            yield from _decodes_of(profile, path, curve.get("decode_factor", 1))
+
+
+def _decodes_of(profile: Profile, path: Path, factor: Any) -> Found:
+    """Whether decodes can be told from prefills, where they take longer."""
+    if isinstance(factor, int | float) and not isinstance(factor, bool) and 0 < factor <= 1000:
+        try:
+            profile.with_slower_decodes(float(factor))
+        except ValueError as error:
+            yield (*path, "decode_factor"), str(error)
 
 
 def missing_files(document: Document, raw: dict[str, Any]) -> list[Fault]:

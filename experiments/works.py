@@ -76,8 +76,8 @@ class Cells:
 
     def __init__(self, variant: Variant, shared: dict[str, Any]) -> None:
         self.spec = variant.spec
-        self.addresses = Addresses(self.spec)
         self._templates = {cell.scheduler: cell for cell in _cells(variant, shared)}
+        self.addresses = Addresses(self.spec)  # orders of one's own are imported by now
 
     def of(self, scheduler: str, seed: int) -> Cell:
         """One of them."""

@@ -81,6 +81,8 @@ def _tokens(analysis: Analysis) -> list[str]:
         minlength=len(run.requests),
     )
     useful += adopted  # from the prefix cache: not computed, but there
+    if run.static:
+        useful += analysis.rows.late  # taken one by one, as decodes
     computed = useful[out.request[done]]
     if np.any(computed < out.prompt_tokens[done]):
         faults.append("a completed request's prompt was not computed whole")

@@ -159,5 +159,11 @@ METRICS: tuple[Metric, ...] = (
     Metric("running_mean", "requests", "requests that hold a slot, mean over iterations"),
     Metric("deadlines", "requests", "offered with a deadline"),
     Metric("deadlines_met", "requests", "those whose last token was delivered by it", "higher"),
+    Metric(
+        "total_tokens_per_s",
+        "tokens/s",
+        "prompt and output tokens of completed requests / window",
+        "higher",
+    ),
 )
 NAMES = tuple(metric.name for metric in METRICS)

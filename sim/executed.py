@@ -57,6 +57,8 @@ def _check(server: Server, policy: Policy, source: Source) -> None:
         "host": server.host is not None,
         "front_end": server.front_end is not None,
         "target_step_s": isinstance(policy, Chunked) and policy.target_step_s is not None,
+        "first_pass: shortest": isinstance(policy, Static) and policy.first_pass == "shortest",
+        "generate_tokens": isinstance(policy, Static) and policy.generate_tokens is not None,
         "an endless backlog": source.endless,
     }
     for what, is_so in said.items():
@@ -201,8 +203,8 @@ class ExecutedStatic(StaticReplica):
         assert batch is not None
         for request in ended:
             place = batch.members.index(request)
-            batch.outputs[place] = min(batch.outputs[place], batch.tokens + 1)
-            self.outputs[request.index] = batch.outputs[place]
+            batch.ends[place] = min(batch.ends[place], batch.iterations + 1)
+            self.outputs[request.index] = batch.ends[place]
 
     def run(self) -> Run:
         return _as_ended(super().run(), self.outputs)

@@ -41,10 +41,9 @@ class Gaps:
         self.run = run
         self.timeline = timeline
         n = len(timeline)
-        rows = timeline.decodes if not run.static else run.log.segments["useful"].astype(np.int64)
-        self.weight: Ints = np.where(timeline.decodes > 0, rows, 0)
-        self.first_weight: Ints = self.weight.copy()
         self.stays = _stays(run, timeline.iterations)
+        self.weight: Ints = timeline.decodes.copy() if not run.static else self._members()
+        self.first_weight: Ints = self.weight.copy()
         self._values: list[Ints] = []
         self._weights: list[Ints] = []
         self._owners: list[Ints] = []
@@ -58,6 +57,18 @@ class Gaps:
         self.values = _joined(self._values)
         self.weights = _joined(self._weights)
         self.owners = _joined(self._owners)
+
+    def _members(self) -> Ints:
+        """Static: how many rows make a token that is not their first, by segment; a new one begins
+        wherever that changes.
+        """
+        line, stays = self.timeline, self.stays
+        if not len(line):
+            return np.zeros(0, dtype=np.int64)
+        change = np.bincount(line.segment_of(stays.begin) + 1, minlength=len(line) + 1)
+        change -= np.bincount(line.segment_of(stays.last) + 1, minlength=len(line) + 1)
+        members: Ints = np.cumsum(change)[: len(line)]
+        return members
 
     # -- the three cases -----------------------------------------------------------------------
 

@@ -162,9 +162,10 @@ class KvUse:
         """
         run, line = self.run, self.timeline
         if run.static:
-            # a prompt, then one more entry with every token; padding and finished rows hold none
-            made = self.rows.ran
-            return int((made * run.requests.prompt_tokens + made * (made - 1) // 2).sum())
+            # what the first pass computes, then one more entry with every iteration; padding and
+            # finished rows hold none
+            made, first = self.rows.ran, run.requests.prompt_tokens - self.rows.late
+            return int((made * first + made * (made - 1) // 2).sum())
         if run.server.prefix_caching:
             return None
         held = self._entries

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sim.engine import Run
 from sim.log import precedes
 from sim.request import QUEUED, RUNNING, Reason, State
+from sim.rows import ends_of_batches
 from sim.timeline import Timeline
 
 Ints = NDArray[np.int64]
@@ -79,12 +80,10 @@ def residencies(run: Run, iterations: int) -> Residencies:
     done[resumed] = first[resumed] - 1
     ended = last
     if run.static:
-        ended = np.minimum(last, first + run.requests.output_tokens[request[rows]] - 1)
-        # a streamed member keeps its slot until its batch ends: that of the longest
-        batches, member = np.unique(first, return_inverse=True)
-        longest = np.zeros(len(batches), dtype=np.int64)
-        np.maximum.at(longest, member, last)
-        last = longest[member]
+        # a member that ended got its last token so many iterations after its first
+        made = done + run.requests.output_tokens[request[rows]] - 1
+        ended = np.where(done <= last, np.minimum(last, made), last)
+        last = ends_of_batches(first, iterations)  # a streamed member keeps its slot until then
     order = np.argsort(rows, kind="stable")
     slot = moves["slot"][rows].astype(np.int64)
     columns = (request[rows], slot, first, done, last, ended)
@@ -114,6 +113,7 @@ def membership(run: Run, timeline: Timeline, first: int, last: int) -> Membershi
                 kind = Cell.PREFILL
             elif run.static:
                 kind = Cell.STRANDED if at > int(stays.ended[row]) else Cell.DECODE
+                kind = Cell.PREFILL if at <= min(done, int(stays.ended[row])) else kind
             elif at <= done or alone[column] or (who, at) in paused:
                 kind = Cell.PAUSED
             else:

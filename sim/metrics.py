@@ -12,6 +12,7 @@ from sim.catalogue import METRICS, NAMES, NS, QUANTILES, Metric, Value, is_unsur
 from sim.deadlines import deadlines
 from sim.decision import Limit
 from sim.fairness import jain, shares
+from sim.gaps import Gaps
 from sim.outcomes import NONE, Outcomes
 from sim.request import State
 from sim.slo import TARGETS, Slo, Verdicts, verdicts
@@ -59,6 +60,8 @@ def summary(analysis: Analysis, slo: Slo | None = None) -> dict[str, Value]:
         result["window_s"] = window
         result["output_tokens_per_s"] = tokens / window
         result["requests_per_s"] = int(completed.sum()) / window
+        whole = out.prompt_tokens + out.output_tokens
+        result["total_tokens_per_s"] = int(whole[completed].sum()) / window
     columns = analysis.durations_ns
     unsure: list[str] = []
     e2e = columns["e2e_ns"]
@@ -89,10 +92,13 @@ def summary(analysis: Analysis, slo: Slo | None = None) -> dict[str, Value]:
 def _token_events(analysis: Analysis) -> tuple[int, int | None]:
     """(token events of the run, when the last of them happened)."""
     run, line, moves = analysis.run, analysis.timeline, analysis.moves
-    useful = run.log.segments["useful"] if run.static else line.token_decodes
+    made = line.token_decodes
+    if run.static:
+        assert isinstance(analysis.gaps, Gaps)
+        made = analysis.gaps.weight
     decoding = line.decodes > 0
-    tokens = len(moves.prompts) + int((useful * line.count)[decoding].sum())
-    ends = [int(line.end_ns[decoding & (useful > 0)].max(initial=-1))]
+    tokens = len(moves.prompts) + int((made * line.count)[decoding].sum())
+    ends = [int(line.end_ns[decoding & (made > 0)].max(initial=-1))]
     ends.append(int(moves.time_ns[moves.prompts].max(initial=-1)))
     return tokens, max(ends) if max(ends) >= 0 else None
 

@@ -7,7 +7,7 @@ that have finished stay in the computation, in their slots and in KV memory unti
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import simpy
@@ -15,58 +15,13 @@ import simpy
 from sim.decision import Limit
 from sim.engine import DECODE, NEVER, PREFILL, WAITING, Progress, Replica, Run
 from sim.kv import Paged
+from sim.launched import Launched, Row
 from sim.leap import leap
 from sim.log import PACK_CHUNK, PACK_GAP, PACK_SEGMENT
 from sim.request import Reason, Request
 from sim.settings import Server, Static
 from sim.source import Source
 from sim.steptime import StepTime
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """A segment of the running batch, not yet recorded."""
-
-    start: int
-    end: int
-    first: int
-    context: int
-    count: int
-    decodes: int
-    chunks: int
-    useful: int
-    stranded: int
-    host: int
-    admitted: int
-    limit: Limit
-
-    def goes_on(self, other: _Row) -> bool:
-        """Whether *other* only adds time to it."""
-        mine = (self.decodes, self.useful, self.stranded, self.admitted, self.limit)
-        theirs = (other.decodes, other.useful, other.stranded, other.admitted, other.limit)
-        return mine == theirs and not self.chunks and not other.chunks
-
-
-@dataclass(slots=True)
-class _Launched:
-    """A batch on its way: its members in order, how many tokens each will have, and has."""
-
-    members: list[Request]
-    outputs: list[int]
-    blocks: int
-    tokens: int = 0
-    decoding: set[Request] = field(default_factory=set)
-    gone: set[Request] = field(default_factory=set)  # answered, or given up by their clients
-
-    @property
-    def ended(self) -> int:
-        """Members that have all their tokens, or were given up."""
-        return sum(output <= self.tokens for output in self.outputs) if self.tokens else 0
-
-    @property
-    def over(self) -> bool:
-        """Whether nobody is left to compute for."""
-        return max(self.outputs) <= self.tokens
 
 
 class StaticReplica(Replica):
@@ -91,17 +46,17 @@ class StaticReplica(Replica):
         self.longest_context = server.max_context_tokens
         self.fast_forward = fast_forward
         self.refuses = self._refuses
-        self.rows: list[_Row] = []  # segments of the running batch, not yet recorded
-        self.batch: _Launched | None = None
+        self.rows: list[Row] = []  # segments of the running batch, not yet recorded
+        self.batch: Launched | None = None
         self.host = server.host
         self.timed = server.host is not None
         self.streams = policy.delivery == "streamed"
 
     def _refuses(self, request: Request) -> Reason | None:
-        if self.pool.blocks_for(request.prompt_tokens + request.limit - 1) > self.pool.total:
+        if self._row_blocks(request) > self.pool.total:
             return Reason.EXCEEDS_KV_CACHE
         longest = self.longest_context
-        if longest is not None and request.prompt_tokens + request.limit > longest:
+        if longest is not None and request.prompt_tokens + self._limit_of(request) > longest:
             return Reason.EXCEEDS_CONTEXT
         return None
 
@@ -138,9 +93,16 @@ class StaticReplica(Replica):
         """KV blocks of a batch of *members*, held from launch to end."""
         if self.policy.padding:
             prompt = max(r.prompt_tokens for r in members)
-            limit = max(r.limit for r in members)
+            limit = max(self._limit_of(r) for r in members)
             return len(members) * self.pool.blocks_for(prompt + limit - 1)
-        return sum(self.pool.blocks_for(r.prompt_tokens + r.limit - 1) for r in members)
+        return sum(self._row_blocks(r) for r in members)
+
+    def _limit_of(self, request: Request) -> int:
+        """Tokens that may be generated in the row of *request*."""
+        return max(request.limit, self.policy.generate_tokens or 0)
+
+    def _row_blocks(self, request: Request) -> int:
+        return self.pool.blocks_for(request.prompt_tokens + self._limit_of(request) - 1)
 
     def _fitting_prefix(self) -> list[Request]:
         """The longest prefix of the queue that fits slots and KV memory."""
@@ -152,10 +114,10 @@ class StaticReplica(Replica):
                 break
             if self.policy.padding:
                 prompt = max(prompt, request.prompt_tokens)
-                limit = max(limit, request.limit)
+                limit = max(limit, self._limit_of(request))
                 blocks = (len(members) + 1) * self.pool.blocks_for(prompt + limit - 1)
             else:
-                blocks += self.pool.blocks_for(request.prompt_tokens + request.limit - 1)
+                blocks += self._row_blocks(request)
             if blocks > self.pool.total:
                 break
             members.append(request)
@@ -180,15 +142,14 @@ class StaticReplica(Replica):
 
     def _batch(self, members: list[Request], now: int) -> Generator[simpy.Event, Any, bool]:
         """Run *members* from launch to end; False when the horizon came first."""
-        padded, n = self.policy.padding, len(members)
-        longest = max(r.prompt_tokens for r in members)
-        prompts = [longest if padded else r.prompt_tokens for r in members]
+        n = len(members)
+        prompts = self._first_pass([r.prompt_tokens for r in members])
         step, host = self.prefill(members, prompts)
         duration = host + step
         if now + duration > self.horizon:
             return False
-        outputs = [self.outputs[r.index] for r in members]
-        self.batch = batch = _Launched(members, outputs, self._blocks(members))
+        batch = self._launched(members, prompts)
+        self.batch = batch
         self.pool.free -= batch.blocks
         self.running = batch.blocks
         for slot, request in enumerate(members, start=1):
@@ -196,14 +157,15 @@ class StaticReplica(Replica):
             request.slot = slot
             self.iterations += slot == 1
             self.move(request, now, WAITING, PREFILL, Reason.ADMITTED)
-            useful = request.prompt_tokens
-            row = (self.iterations, 0, request.index, prompts[slot - 1], useful)
-            self.record.chunks += PACK_CHUNK(*row)
+            tokens = prompts[slot - 1]
+            useful = min(request.prompt_tokens, tokens)
+            self.record.chunks += PACK_CHUNK(self.iterations, 0, request.index, tokens, useful)
         self.admitted += n
         self.rows = []
         self._row(now, now + duration, 1, 0, 0, n, host)
         yield self.env.timeout(duration)
-        self._emit_first(batch, now + duration)
+        batch.iterations = 1
+        self._boundary(batch, now + duration)
         done = yield from self._decode(batch, prompts, now + duration)
         self._close(batch)
         if done:
@@ -212,19 +174,40 @@ class StaticReplica(Replica):
             self.batch = None
         return done
 
+    def _first_pass(self, prompts: list[int]) -> list[int]:
+        """The prompt tokens that the first iteration computes of members with these *prompts*."""
+        if self.policy.first_pass == "shortest":
+            return [min(prompts)] * len(prompts)
+        return [max(prompts)] * len(prompts) if self.policy.padding else prompts
+
+    def _launched(self, members: list[Request], prompts: list[int]) -> Launched:
+        """The batch that *members* make, of whose prompts so many tokens are computed at first."""
+        late = [
+            max(request.prompt_tokens - tokens, 0)  # the tokens that it takes one by one
+            for request, tokens in zip(members, prompts, strict=True)
+        ]
+        least = self.policy.generate_tokens
+        return Launched(
+            members,
+            begins=[1 + rest for rest in late],
+            ends=[rest + self.outputs[r.index] for r, rest in zip(members, late, strict=True)],
+            least=0 if least is None else max(late) + least,
+            blocks=self._blocks(members),
+        )
+
     def _decode(
-        self, batch: _Launched, prompts: list[int], now: int
+        self, batch: Launched, prompts: list[int], now: int
     ) -> Generator[simpy.Event, Any, bool]:
-        """All decode iterations; a new segment wherever members get their last token."""
+        """All decode iterations; a new segment wherever members get their first or last token."""
         while not batch.over:
             rows = [
                 place
-                for place, output in enumerate(batch.outputs)
-                if output > batch.tokens or not self.policy.compact
+                for place, end in enumerate(batch.ends)
+                if end > batch.iterations or not self.policy.compact
             ]
             n = len(rows)
-            context = sum(prompts[place] for place in rows) + n * (batch.tokens - 1)
-            count = min(o for o in batch.outputs if o > batch.tokens) - batch.tokens
+            context = sum(prompts[place] for place in rows) + n * (batch.iterations - 1)
+            count = batch.next_change - batch.iterations
             until = NEVER
             if self.reactive or not self.patient:
                 until = min(self.next_arrival, self.patience.next_ns) - now
@@ -237,7 +220,7 @@ class StaticReplica(Replica):
             yield self.env.timeout(duration)
             self.iterations += ends
             now += duration
-            batch.tokens += ends
+            batch.iterations += ends
             self._boundary(batch, now)
         return True
 
@@ -259,19 +242,9 @@ class StaticReplica(Replica):
             return (*leap(self.curve, n, context, count, until, left, host), host)
         return (*self.curve.advance_ns(n, context, n, count, until, left), 0)
 
-    def _emit_first(self, batch: _Launched, now: int) -> None:
-        """The prefill has ended: every member has a token, and decodes unless it is answered."""
-        over = max(batch.outputs) == 1
-        batch.tokens = 1
-        for request, output in zip(batch.members, batch.outputs, strict=True):
-            request.known += 1
-            if output > 1 or not (self.streams or over):
-                self.move(request, now, PREFILL, DECODE, Reason.PROMPT_DONE)
-                batch.decoding.add(request)
-        self._boundary(batch, now)
-
-    def _boundary(self, batch: _Launched, now: int) -> None:
+    def _boundary(self, batch: Launched, now: int) -> None:
         """Tokens of the iteration exist: members may have all of theirs, clients may give up."""
+        self._emit_first(batch, now)
         self._finish(batch, now)
         if self.reactive or not self.patient:
             over = batch.over
@@ -279,16 +252,28 @@ class StaticReplica(Replica):
             if batch.over and not over:
                 self._finish(batch, now)  # only those given up were left
 
-    def _finish(self, batch: _Launched, now: int) -> None:
+    def _emit_first(self, batch: Launched, now: int) -> None:
+        """Members whose prompts have just ended have a token, and decode unless it is all."""
+        if batch.iterations not in batch.begins:
+            return
+        for place, begin in enumerate(batch.begins):
+            request = batch.members[place]
+            if begin == batch.iterations and request not in batch.gone:
+                request.known += 1
+                if batch.ends[place] > begin or not (self.streams or batch.over):
+                    self.move(request, now, PREFILL, DECODE, Reason.PROMPT_DONE)
+                    batch.decoding.add(request)
+
+    def _finish(self, batch: Launched, now: int) -> None:
         """Members that have all their tokens, or at the batch's end all, are answered."""
-        tokens, over = batch.tokens, batch.over
-        for request, output in zip(batch.members, batch.outputs, strict=True):
+        over = batch.over
+        for place, request in enumerate(batch.members):
             if request in batch.gone:
                 continue
-            ends = output == tokens
+            ends = batch.ends[place] == batch.iterations
             if ends if self.streams else over:
                 state = DECODE if request in batch.decoding else PREFILL
-                request.known = request.prompt_tokens + output
+                request.known = request.prompt_tokens + batch.made(place)
                 batch.gone.add(request)
                 self.deliver(request, now, state, Reason.LENGTH if ends else Reason.BATCH_ENDED)
 
@@ -306,8 +291,8 @@ class StaticReplica(Replica):
             self.gave_up(request, now, WAITING, reason)
             return
         place = batch.members.index(request)
-        request.known = request.prompt_tokens + min(batch.outputs[place], batch.tokens)
-        batch.outputs[place] = min(batch.outputs[place], batch.tokens)
+        request.known = request.prompt_tokens + batch.made(place)
+        batch.ends[place] = min(batch.ends[place], batch.iterations)
         batch.gone.add(request)
         self.gave_up(request, now, DECODE if request in batch.decoding else PREFILL, reason)
 
@@ -319,7 +304,7 @@ class StaticReplica(Replica):
         """Add to the batch's segments, lengthening the last when only time has passed."""
         batch = self.batch
         assert batch is not None
-        row = _Row(
+        row = Row(
             start=start,
             end=end,
             first=self.iterations + (0 if chunks else 1),
@@ -329,6 +314,7 @@ class StaticReplica(Replica):
             chunks=chunks,
             useful=len(batch.members) - batch.ended,
             stranded=batch.ended,
+            reading=batch.reading,
             host=host,
             admitted=self.admitted,
             limit=Limit.SLOTS if self.patient else self._limit(batch),
@@ -338,7 +324,7 @@ class StaticReplica(Replica):
             row = replace(last, end=end, count=last.count + count)
         self.rows.append(row)
 
-    def _limit(self, batch: _Launched) -> Limit:
+    def _limit(self, batch: Launched) -> Limit:
         """What keeps those who wait out of *batch*."""
         if len(batch.members) == self.slots:
             return Limit.SLOTS
@@ -346,7 +332,7 @@ class StaticReplica(Replica):
         fits = head is None or self._blocks([*batch.members, head]) <= self.pool.total
         return Limit.HEAD_OF_LINE if fits else Limit.KV
 
-    def _close(self, batch: _Launched) -> None:
+    def _close(self, batch: Launched) -> None:
         """Record the batch's segments, now that it is known who waited and what for."""
         self.intake(self.rows[-1].end)
         limit = self._limit(batch)

@@ -61,13 +61,20 @@ def decoding(moves: Moves, iterations: int) -> Stretches:
 
 
 def holding(run: Run, moves: Moves, iterations: int) -> Stretches:
-    """When requests hold their slots. Members of a static batch do until the longest ends."""
+    """When requests hold their slots. Members of a static batch do until it ends."""
     found, _ = _between(moves, moves.joins, moves.leaves, iterations)
     if not run.static or not len(found.first):
         return found
-    longest = np.zeros(iterations + 2, dtype=np.int64)
-    np.maximum.at(longest, found.first, found.last)
-    return Stretches(found.request, found.first, longest[found.first], found.slot)
+    last = ends_of_batches(found.first, iterations)
+    return Stretches(found.request, found.first, last, found.slot)
+
+
+def ends_of_batches(first: Ints, iterations: int) -> Ints:
+    """The last iteration of the static batches that begin with *first*: the next one follows."""
+    begins = np.unique(first)
+    ends = np.append(begins[1:] - 1, iterations)
+    last: Ints = ends[np.searchsorted(begins, first)]
+    return last
 
 
 class Rows:
@@ -144,6 +151,15 @@ class Rows:
         return lost
 
     @cached_property
+    def late(self) -> Ints:
+        """Static: prompt tokens that each member took one by one, after the first pass."""
+        run, chunks = self.run, self.run.log.chunks
+        out = np.zeros(self.count, dtype=np.int64)
+        who = chunks["request"]
+        out[who] = np.maximum(run.requests.prompt_tokens[who] - chunks["tokens"], 0)
+        return out
+
+    @cached_property
     def _batch(self) -> Ints:
         """Static: iterations that advanced each member, from its prefill on; 0 for the others."""
         run, moves = self.run, self.moves
@@ -152,7 +168,7 @@ class Rows:
         last[moves.request[moves.leaves]] = moves.iteration[moves.leaves]
         who = moves.request[moves.joins]
         lasted = last[who] - moves.iteration[moves.joins] + 1
-        out[who] = np.minimum(lasted, run.requests.output_tokens[who])
+        out[who] = np.minimum(lasted, self.late[who] + run.requests.output_tokens[who])
         return out
 
     @cached_property
@@ -169,7 +185,8 @@ class Rows:
     def generated(self) -> Ints:
         """Output tokens made, also those of requests that did not finish."""
         if self.run.static:
-            return self._batch
+            made: Ints = np.maximum(self._batch - self.late, 0)
+            return made
         who = self.moves.request[self.moves.prompts]
         out = np.bincount(who, minlength=self.count).astype(np.int64)
         np.add.at(out, self.stretches.request, self.decoded)

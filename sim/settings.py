@@ -214,6 +214,10 @@ class Server:
 class Static:
     """Request-level scheduling: a batch runs as a unit until its longest output ends
     (FasterTransformer as Orca §3 describes it).
+
+    ``first_pass: shortest`` computes prompts as if all were as long as the shortest, and takes the
+    rest of the longer ones one token per iteration, as decodes (FasterTransformer as Orca §6.2
+    describes it). ``generate_tokens``: so many at least in every row, whatever was asked.
     """
 
     kind: Literal["static"] = "static"
@@ -223,9 +227,19 @@ class Static:
     padding: bool = True
     compact: bool = False
     delivery: Literal["batch_end", "streamed"] = "batch_end"
+    first_pass: Literal["whole", "shortest"] = "whole"
+    generate_tokens: int | None = None
 
     def __post_init__(self) -> None:
         check_choices(self)
+        _positive(self, "generate_tokens")
+        if self.first_pass == "shortest" and (self.padding or self.compact):
+            raise ValueError("first_pass: shortest needs padding: false and compact: false")
+        if self.generate_tokens is not None and self.compact:
+            raise ValueError(
+                "generate_tokens goes on computing finished rows, compact: true does not; "
+                "choose one"
+            )
         if self.launch == "full_or_timeout" and self.timeout_ns is None and not self.drain:
             raise ValueError(
                 "launch: full_or_timeout with neither a finite timeout nor drain would never "

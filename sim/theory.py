@@ -58,6 +58,19 @@ def iteration_level_speedup(values: Sequence[float], weights: Sequence[float], s
     return 1.0 / static_useful_share(values, weights, slots)
 
 
+def stages_at_work(stages: int, batches: int) -> float:
+    """Share of a pipeline's *stages*, each as long as the others, that compute at any time while
+    so many *batches* are in flight: min(batches / stages, 1).
+
+    A batch's next iteration needs the tokens of its last one, which leave the last stage, so it is
+    in one stage at a time, and s stages with b batches do the work of min(b, s) servers that hold
+    the whole model: each batch goes on as if it were alone.
+    """
+    if stages < 1 or batches < 1:
+        raise ValueError(f"{stages} stages and {batches} batches: there must be at least one")
+    return min(batches / stages, 1.0)
+
+
 @dataclass(frozen=True, slots=True)
 class Queueing:
     """Steady state of one server: ``wait_s`` is the mean time in the queue (without service)."""

@@ -86,6 +86,8 @@ class NaiveConfig:
     padding: bool = True
     compact: bool = False
     delivery: str = "batch_end"
+    first_pass: str = "whole"
+    generate_tokens: int | None = None
     horizon_ns: int | None = None
     # policies
     order: dict[str, Any] = field(default_factory=lambda: {"kind": "fcfs"})

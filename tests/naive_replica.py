@@ -56,7 +56,8 @@ class Replica(ABC):
         self.running: list[Life] = []  # in order of admission
         self.memory = Memory(config.kv_blocks)
         # Unlimited: more than all the tokens there are.
-        everything = sum(life.prompt + life.limit for life in self.lives) + config.slots
+        least = config.generate_tokens or 0
+        everything = sum(life.prompt + life.limit + least for life in self.lives) + config.slots
         self.budget = budget_tokens(config) or everything + config.decode_reserve
         self.iterations: list[NaiveIteration] = []
         self.without_iteration: list[tuple[int, list[int]]] = []
@@ -134,7 +135,10 @@ class Replica(ABC):
         whole_prompts = config.kind in ("mixed", "prefill_first")
         if whole_prompts and life.prompt > self.budget - config.decode_reserve:
             return "exceeds_token_budget"
-        if config.max_context is not None and life.prompt + life.limit > config.max_context:
+        if (
+            config.max_context is not None
+            and life.prompt + self.most_tokens(life) > config.max_context
+        ):
             return "exceeds_context"
         return None
 
@@ -223,7 +227,11 @@ class Replica(ABC):
 
     def most_blocks(self, life: Life) -> int:
         """What a request may need, or reserves."""
-        return self.blocks_of(life.prompt + life.limit - 1)
+        return self.blocks_of(life.prompt + self.most_tokens(life) - 1)
+
+    def most_tokens(self, life: Life) -> int:
+        """That may be generated for it."""
+        return life.limit
 
     def blocks_of(self, entries: int) -> int:
         return ceil_div(entries, self.config.block_size)

@@ -18,11 +18,22 @@ class Batch:
 
     rows: list[Life]
     blocks: int
+    first: list[int]  # prompt tokens that the first iteration computes of each row
+    least: int | None  # tokens generated in every row, whatever was asked
     iterations: int = 0  # ended
 
     @property
-    def max_prompt(self) -> int:
-        return max(row.prompt for row in self.rows)
+    def over(self) -> bool:
+        """Nothing is left to compute, for nobody."""
+        if self.live:
+            return False
+        late = max(0, *(row.prompt - n for row, n in zip(self.rows, self.first, strict=True)))
+        return self.least is None or self.iterations >= late + self.least
+
+    def emitting(self) -> list[Life]:
+        """Whose row makes a token in the iteration that has ended: the prompt is behind it."""
+        first = dict(zip(self.rows, self.first, strict=True))
+        return [row for row in self.live if first[row] + self.iterations - 1 >= row.prompt]
 
     @property
     def live(self) -> list[Life]:
@@ -36,7 +47,7 @@ class StaticReplica(Replica):
 
     def boundary(self, now: int) -> None:
         super().boundary(now)
-        assert self.batch is None or self.batch.live
+        assert self.batch is None or not self.batch.over
 
     def end_by_clients(self, lives: list[Life], now: int) -> None:
         super().end_by_clients([life for life in lives if not life.ended], now)
@@ -77,7 +88,9 @@ class StaticReplica(Replica):
             rows = self.longest_prefix_that_fits()
             if not self.launches(rows, now):
                 return None
-            self.batch = Batch(rows, self.batch_blocks(rows))
+            first = self.first_pass([row.prompt for row in rows])
+            least = self.config.generate_tokens
+            self.batch = Batch(rows, self.batch_blocks(rows), first, least)
             self.memory.take(BATCH, self.batch.blocks)
             for row in rows:
                 self.start(row, now, "prefill", "admitted")
@@ -89,10 +102,19 @@ class StaticReplica(Replica):
             self.overran = self.decisions
         return iteration
 
+    def first_pass(self, prompts: list[int]) -> list[int]:
+        if self.config.first_pass == "shortest":
+            return [min(prompts) for _ in prompts]
+        return [max(prompts) for _ in prompts] if self.config.padding else prompts
+
+    def most_tokens(self, life: Life) -> int:
+        """That its row may generate."""
+        return max(life.limit, self.config.generate_tokens or 0)
+
     def batch_blocks(self, rows: list[Life]) -> int:
         if not self.config.padding:
             return sum(self.most_blocks(row) for row in rows)
-        longest = max(row.prompt for row in rows) + max(row.limit for row in rows) - 1
+        longest = max(row.prompt for row in rows) + max(map(self.most_tokens, rows)) - 1
         return len(rows) * self.blocks_of(longest)
 
     def batch_fits(self, rows: list[Life]) -> bool:
@@ -133,14 +155,13 @@ class StaticReplica(Replica):
         chunks: list[tuple[int, int, int, int]] = []
         pasts: list[int] = []
         if batch.iterations == 0:
-            for row in batch.rows:
-                tokens = batch.max_prompt if config.padding else row.prompt
-                chunks.append((row.index, tokens, 0, row.prompt))
+            for row, tokens in zip(batch.rows, batch.first, strict=True):
+                chunks.append((row.index, tokens, 0, min(row.prompt, tokens)))
         else:
-            decode_requests = [row.index for row in live]
-            for row in in_computation:
-                prompt = batch.max_prompt if config.padding else row.prompt
-                pasts.append(prompt + batch.iterations - 1)
+            decode_requests = [row.index for row in live if row.state == "decode"]
+            for row, prompt in zip(batch.rows, batch.first, strict=True):
+                if row in in_computation:
+                    pasts.append(prompt + batch.iterations - 1)
         tokens = len(pasts) + sum(chunk[1] for chunk in chunks)
         host_ns = self.host_ns(len(pasts) + len(chunks), tokens, len(admitted))
         return NaiveIteration(
@@ -182,20 +203,21 @@ class StaticReplica(Replica):
         assert batch is not None
         batch.iterations += 1
         streamed = self.config.delivery == "streamed"
-        for row in batch.live:
+        emitting = batch.emitting()
+        for row in emitting:
             self.emit(row, now, delivered=streamed)
-        over = not batch.live
+        over = batch.over
         for row in batch.rows:
             if row.ended:
                 continue  # streamed or given up, and only holding its slot
             if over or (streamed and row.has_all_tokens):
                 self.complete(row, now)
-            elif row.state == "prefill":
+            elif row.state == "prefill" and row in emitting:
                 self.move(row, now, len(self.iterations), "decode", "prompt_done")
         self.end_batch_when_over(now)
 
     def end_batch_when_over(self, now: int) -> None:
-        if self.batch is None or self.batch.live:
+        if self.batch is None or not self.batch.over:
             return
         for row in self.batch.rows:
             if not row.ended:

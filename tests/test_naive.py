@@ -682,6 +682,27 @@ def test_finished_rows_cost_until_the_batch_ends_unless_compacted() -> None:
     assert column(compact, "stranded") == [0, 0, 1]  # the slot is held all the same
 
 
+def test_prompts_are_read_on_from_the_shortest() -> None:
+    requests = trace((0, 2, 2), (0, 5, 3), (0, 2, 1))
+    config = NaiveConfig("static", slots=4, padding=False, first_pass="shortest")
+    result = simulate(config, requests, constant(1))
+    assert first_tokens(result) == [1, 4, 1]
+    assert last_tokens(result) == [2, 6, 1]
+    assert finishes(result) == [6, 6, 6]
+    assert result.iterations[0].chunks == [(0, 2, 0, 2), (1, 2, 0, 2), (2, 2, 0, 2)]
+    assert column(result, "context") == [0, 6, 9, 12, 15, 18]
+    assert column(result, "useful") == [3, 2, 1, 1, 1, 1]
+    assert column(result, "decode_requests") == [[], [0], [], [], [1], [1]]
+
+
+def test_rows_go_on_for_the_tokens_that_are_set() -> None:
+    config = NaiveConfig("static", slots=2, generate_tokens=5)
+    result = simulate(config, trace((0, 1, 1), (0, 1, 3)), constant(1))
+    assert last_tokens(result) == [1, 3]
+    assert finishes(result) == [5, 5]
+    assert column(result, "stranded") == [0, 1, 1, 2, 2]
+
+
 def test_streamed_answers_leave_before_their_slots_do() -> None:
     config = NaiveConfig("static", slots=2, delivery="streamed")
     result = simulate(config, trace((0, 1, 1), (0, 1, 3), (0, 1, 1)), constant(1))

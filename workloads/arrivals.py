@@ -79,24 +79,38 @@ class Poisson:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gamma:
-    """Independent gamma gaps of shape *burstiness*, so that their CV is 1/sqrt(burstiness).
+    """Independent gamma gaps of shape *burstiness*, or of coefficient of variation *cv*, which is
+    1/sqrt(burstiness).
 
     1 is Poisson, less is burstier, .inf is `Constant` (the parameter of vLLM's serving benchmark).
     """
 
     kind: Literal["gamma"] = "gamma"
     rate_per_s: float
-    burstiness: float
+    burstiness: float | None = None
+    cv: float | None = None
     requests: int | None = None
 
     def __post_init__(self) -> None:
         _check_rate(self.rate_per_s)
-        if check_number("burstiness", self.burstiness, "a shape", finite=False) <= 0:
-            raise ValueError(
-                f"burstiness: {self.burstiness} is not a shape; it is 1/cv², above 0 "
-                "(1: Poisson, .inf: constant gaps)"
-            )
+        if (self.burstiness is None) == (self.cv is None):
+            raise ValueError("burstiness, cv: give exactly one of them")
+        if self.burstiness is not None:
+            if check_number("burstiness", self.burstiness, "a shape", finite=False) <= 0:
+                raise ValueError(
+                    f"burstiness: {self.burstiness} is not a shape; it is 1/cv², above 0 "
+                    "(1: Poisson, .inf: constant gaps)"
+                )
+        elif self.cv is not None:
+            check_not_negative("cv", self.cv, "a coefficient of variation")
         _check_requests(self.requests)
+
+    @property
+    def shape(self) -> float:
+        """Of the distribution of gaps; infinite where they are all the same."""
+        if self.burstiness is not None:
+            return self.burstiness
+        return 1 / self.cv**2 if self.cv else math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,8 +226,8 @@ def process(arrivals: Open, rng: np.random.Generator) -> Process:
         return Steady(None)
     if isinstance(arrivals, Poisson):
         return Renewal(rng, arrivals.rate_per_s)
-    if isinstance(arrivals, Gamma) and math.isfinite(arrivals.burstiness):
-        return Renewal(rng, arrivals.rate_per_s, arrivals.burstiness)
+    if isinstance(arrivals, Gamma) and math.isfinite(arrivals.shape):
+        return Renewal(rng, arrivals.rate_per_s, arrivals.shape)
     return Steady(exactly(arrivals.rate_per_s))
 
 

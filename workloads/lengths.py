@@ -124,22 +124,31 @@ class Lognormal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Geometric:
-    """Each further token as likely as the one before: P(k) = p(1-p)^(k-1), p = 1/mean."""
+    """Each further token as likely as the one before: P(k) = p(1-p)^(k-1), p = 1/mean.
+
+    With *max*, longer ones are drawn again, so that the mean becomes smaller.
+    """
 
     kind: Literal["geometric"] = "geometric"
     mean: float
+    max: int | None = None
 
     def __post_init__(self) -> None:
         check_positive("mean", self.mean, "a mean length")
         if self.mean < 1:
             raise ValueError(f"mean: {self.mean} is below 1, the shortest length")
+        if self.max is not None:
+            check_tokens("max", self.max)
 
     def sample(self, rng: np.random.Generator, n: int) -> Ints:
         uniform = rng.random(n)
         if self.mean == 1:
             return np.ones(n, dtype=np.int64)
-        failures = np.floor(np.log1p(-uniform) / math.log1p(-1 / self.mean))
-        result: Ints = np.minimum(failures + 1, MOST_TOKENS).astype(np.int64)
+        fails = math.log1p(-1 / self.mean)  # the logarithm of 1 - p
+        if self.max is not None:
+            uniform *= -math.expm1(self.max * fails)  # the probability of *max* or less
+        failures = np.floor(np.log1p(-uniform) / fails)
+        result: Ints = np.minimum(failures + 1, self.max or MOST_TOKENS).astype(np.int64)
         return result
 
 

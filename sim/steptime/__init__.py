@@ -20,7 +20,7 @@ from sim.steptime.curve import Curve, Floats, Ints, Range, StepTime, StepTimeErr
 from sim.steptime.graphs import Bucketed
 from sim.steptime.linear import LINEAR_TERMS, Affine, Constant, Knee, Linear
 from sim.steptime.overhead import OVERHEAD_TERMS, with_overhead
-from sim.steptime.table import Grid, Table
+from sim.steptime.table import Grid, Table, slower_decodes
 
 __all__ = [
     "LINEAR_TERMS",
@@ -38,5 +38,6 @@ __all__ = [
     "StepTime",
     "StepTimeError",
     "Table",
+    "slower_decodes",
     "with_overhead",
 ]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.steptime.curve import Bools, Floats, Ints, check_terms
+from sim.steptime.curve import Bools, Curve, Floats, Ints, check_terms
 from sim.steptime.linear import LINEAR_TERMS, Linear
 
 
@@ -213,6 +213,33 @@ class Table(Linear):
                 if grid.y is not None:
                     out |= (rows > 0) & _beyond(grid.y, amount)
         return out
+
+
+def slower_decodes(curve: Curve, factor: float) -> Curve:
+    """*curve* with decodes that take *factor* times as long, as on a device of less memory
+    bandwidth: their table, what they read of the context, and the pass over the weights that a
+    mixed step shares. Prefills, which compute rather than read, stay as they are.
+    """
+    if factor == 1:
+        return curve
+    if not isinstance(curve, Table) or curve.decode is None or curve.dense is not None:
+        raise ValueError(
+            "needs a curve with a decode table of its own, and this one has none; remove it"
+        )
+    steps = np.array(curve.decode.step_s) * factor
+    grid = Grid(curve.decode.x, tuple(_rows(steps)), curve.decode.y)
+    return replace(
+        curve,
+        decode=grid,
+        shared_s=curve.shared_s * factor,
+        per_context_s=curve.per_context_s * factor,
+        per_decode_s=curve.per_decode_s * factor,
+    )
+
+
+def _rows(values: Floats) -> list[Any]:
+    rows: list[Any] = values.tolist()
+    return [tuple(row) if isinstance(row, list) else row for row in rows]
 
 
 def _beyond(points: tuple[float, ...], amount: Any) -> Bools:

@@ -16,7 +16,7 @@ from experiments.load import spec_of
 from experiments.pictures import Panel, Series
 from experiments.run import run
 from experiments.sketches import Lane, Lanes, Waits
-from experiments.spec_figures import LinesFigure, TimelineFigure
+from experiments.spec_figures import LinesFigure, TimelineFigure, WaitsFigure
 from tests.experiments.test_groups import summary
 
 SECOND = {"kind": "constant", "step_s": 1}
@@ -250,7 +250,7 @@ def test_the_timeline_ends_with_the_rows_shown() -> None:
 def test_a_dot_of_an_arrival_at_0_lies_inside_the_frame() -> None:
     nobody = np.zeros(2, dtype=np.bool_)
     dots = Waits("a", np.array([0.0, 9.0]), np.array([0.0, 3.0]), np.array([0, 0]), nobody, ("x",))
-    axes = _waits([dots]).axes[0]
+    axes = _waits(WaitsFigure(), [dots]).axes[0]
     assert -1 < axes.get_xlim()[0] < 0 > axes.get_ylim()[0] > -1
 
 
@@ -258,7 +258,7 @@ def test_a_sweep_over_whole_numbers_has_whole_ticks() -> None:
     axes = Sheet().add_subplot()
     panel = Panel("y", (Series("a", (1.0, 2.0, 3.0), (0.0, 0.0, 0.0)),))
     axis = Axis("server.slots", (1.0, 2.0, 3.0), "", 1.0)
-    draw_lines(axes, panel, axis, LinesFigure(y=("output_tokens_per_s",)))
+    draw_lines(axes, panel, axis, LinesFigure(y=("output_tokens_per_s",)), {})
     assert all(tick == round(tick) for tick in axes.get_xticks())
 
 

@@ -74,10 +74,17 @@ def test_help_imports_nothing_heavy():
 def test_help_lists_every_command(itersim):
     code, out, err = itersim("--help")
     assert (code, err) == (0, "")
-    for command in ("run", "check", "schema", "profiles", "policies", "trace"):
+    for command in ("run", "report", "check", "schema", "profiles", "policies", "trace"):
         assert f"\n  {command} " in out
     assert "..." not in out.replace("[ARGS]...", "")
-    for command in (["run"], ["check"], ["schema"], ["policies"], ["trace", "describe"]):
+    for command in (
+        ["run"],
+        ["check"],
+        ["schema"],
+        ["policies"],
+        ["report"],
+        ["trace", "perfetto"],
+    ):
         code, out, err = itersim(*command, "--help")
         assert (code, err) == (0, "")
         assert out.startswith("Usage: itersim ")
@@ -345,3 +352,41 @@ def test_a_reader_that_stops_reading_is_no_error(tmp_path):
     )
     os.close(write)
     assert done.stderr == ""
+
+
+def test_a_report_and_a_trace_are_made_of_results(itersim, tmp_path):
+    pytest.importorskip("bokeh", reason="needs bokeh: pip install 'itersim[report]'")
+    (tmp_path / "f.yaml").write_text(SPEC)
+    assert itersim("run", "f.yaml", "--out", "lab")[0] == 0
+    assert itersim("report", "lab") == (0, "report in lab/report.html\n", "")
+    assert itersim("report", "lab", "--seed", "2", "--window", "0:2.5")[0] == 0
+    assert "seed-2" in (tmp_path / "lab/report.html").read_text()
+    code, out, err = itersim("trace", "perfetto", "lab")
+    assert (code, err) == (0, "")
+    assert out.endswith(" events in lab/trace.json; open it in ui.perfetto.dev\n")
+    code, _, err = itersim("trace", "perfetto", "lab")
+    assert code == 2
+    assert "lab/trace.json exists; say --overwrite" in err
+    words = "trace perfetto lab --cell static/seed-2 --window 1:2 --gzip --out t.json"
+    assert itersim(*words.split())[0] == 0
+    assert (tmp_path / "t.json.gz").read_bytes().startswith(b"\x1f\x8b")
+
+
+def test_what_a_report_needs_is_told(itersim, tmp_path, monkeypatch):
+    (tmp_path / "f.yaml").write_text(SPEC)
+    assert itersim("run", "f.yaml", "--out", "lab")[0] == 0
+    for words, what in (
+        (["report", "."], "itersim: . holds no results of itersim; give one that `itersim run`"),
+        (["report", "lab", "--point", "x"], "has no results of point x"),
+        (["trace", "perfetto", "lab", "--cell", "x"], "has no cell x; it has static/seed-1"),
+        (["report", "lab", "--window", "3:1"], "'3:1' is not a range of seconds; give A:B"),
+        (["report", "lab", "--window", "900:901"], "the run is over at 6.000 s; choose"),
+    ):
+        code, out, err = itersim(*words)
+        assert (code, out) == (2, "")
+        assert what in err
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.delitem(sys.modules, "experiments.report.page", raising=False)
+    code, _, err = itersim("report", "lab")
+    assert code == 2
+    assert "needs bokeh and jinja2, which are not installed: pip install 'itersim[report]'" in err

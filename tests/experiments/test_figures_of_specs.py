@@ -10,7 +10,15 @@ import pytest
 from experiments.axis import axis_of, lines_along, number_in
 from experiments.faults import SpecError
 from experiments.load import load_spec, spec_of
-from experiments.pictures import Panel, Pictures, Series, apart, chosen_figures, panels_of
+from experiments.pictures import (
+    Panel,
+    Pictures,
+    Series,
+    apart,
+    chosen_figures,
+    frame_of,
+    panels_of,
+)
 from experiments.run import run
 from experiments.spec_figures import BarsFigure, LinesFigure
 from experiments.written import content_hash
@@ -61,14 +69,14 @@ def test_every_mistake_in_figures_is_told_with_its_remedy() -> None:
         "'output_tokens_per_s'?",
         "figures.1.y.1: no metric is called 'nonsense'; they are columns of summary.csv",
         "figures.3.kind: unknown kind 'time_line'; did you mean 'timeline'? known: lines, bars, "
-        "timeline, iterations, waits",
+        "timeline, iterations, waits, curves, speedup, waterfall",
         "figures.4.requests: must be a whole number >= 1, not 0",
         "figures.5.by: unknown choice 'tenants'; did you mean 'tenant'? known: output_tokens, "
         "prompt_tokens, priority, tenant",
         "figures.6.name: another picture is called membership; give this one a name of its own",
         "figures.8.name: another picture is called timeline; give this one a name of its own",
         "figures.9: must be a mapping with a kind, not 'bars'; kinds: lines, bars, timeline, "
-        "iterations, waits",
+        "iterations, waits, curves, speedup, waterfall",
         "figures.2.kind: lines need a sweep to go along; give one, or say kind: bars",
     ]
     assert faults(figures="bars") == ["figures: must be a list of figures, not 'bars'"]
@@ -90,16 +98,16 @@ def test_lines_go_along_a_number_of_the_sweep() -> None:
 
 
 def test_a_sweep_of_numbers_is_drawn_as_lines_and_one_of_words_as_bars() -> None:
-    found = chosen_figures(spec_of(spec(sweep={"list": POINTS})))
+    found = chosen_figures(frame_of(spec_of(spec(sweep={"list": POINTS}))))
     assert [(type(f), f.file) for f in found] == [(LinesFigure, "sweep")]
     words = {
         "a": {"schedulers.mixed.head_of_line": "skip"},
         "b": {"schedulers.mixed.head_of_line": "strict"},
     }
-    found = chosen_figures(spec_of(spec(sweep={"list": words})))
+    found = chosen_figures(frame_of(spec_of(spec(sweep={"list": words}))))
     assert [(type(f), f.file) for f in found] == [(BarsFigure, "sweep")]
-    assert chosen_figures(spec_of(spec(sweep={"list": words}, figures=[]))) == ()
-    assert chosen_figures(spec_of(spec())) == ()
+    assert chosen_figures(frame_of(spec_of(spec(sweep={"list": words}, figures=[])))) == ()
+    assert chosen_figures(frame_of(spec_of(spec()))) == ()
 
 
 def test_figures_change_no_hash_as_they_change_no_number() -> None:
@@ -185,8 +193,8 @@ def test_a_timeline_tells_waits_stays_tokens_and_deadlines(tmp_path: Path) -> No
     work = workload_of(made.workload)
     assert made.step_time is not None
     analysis = Analysis(simulate(work, Server(slots=1), Mixed(), step_time_of(made.step_time)))
-    pictures = Pictures(made, 1)
-    pictures.see(next(iter(made.variants())), "mixed", 1, analysis)
+    pictures = Pictures(frame_of(made), 1)
+    pictures.see(None, "mixed", 1, analysis)
     lanes, passes, waits = (pictures.shown[(place, None)][0] for place in range(3))
     first, second = lanes.lanes
     assert (first.arrival, first.left, first.stays) == (0, 3, ((0, 3),))
@@ -212,7 +220,7 @@ def test_a_grid_of_two_numbers_has_a_line_for_each_value_of_the_other(tmp_path: 
     arrival = "workload.requests.1.arrival_s"
     grid = {"schedulers.mixed.slots": [1, 2, 3], arrival: [1, 2]}
     made = spec_of(spec(sweep={"grid": grid}))
-    (figure,) = chosen_figures(made)
+    (figure,) = chosen_figures(frame_of(made))
     assert isinstance(figure, LinesFigure)
     axis = axis_of(made.swept())
     assert axis is not None

@@ -606,6 +606,29 @@ def test_static_refuses_what_means_nothing_to_it(faults, key):
     assert faults(text) == [f"{OWN}{key}: {NOT_FOR_STATIC[key]}; remove it here"]
 
 
+@pytest.mark.parametrize(
+    ("said", "fault"),
+    [
+        (
+            "first_pass: shortest",
+            "first_pass: starts with the shortest prompt, not the longest: say padding: false "
+            "beside it",
+        ),
+        (
+            "first_pass: shortest, padding: false, compact: true",
+            "first_pass: takes tokens in rows that all advance together; remove compact: true",
+        ),
+        (
+            "generate_tokens: 9, compact: true",
+            "generate_tokens: goes on computing finished rows, compact: true does not; remove one "
+            "of them",
+        ),
+    ],
+)
+def test_rows_of_a_static_batch_that_cannot_be(faults, said, fault):
+    assert faults(GOOD.replace("{kind: chunked}", f"{{kind: static, {said}}}")) == [OWN + fault]
+
+
 def test_a_key_of_another_kind_is_told(faults):
     text = GOOD.replace("{kind: chunked}", "{kind: prefill_first, prefill_every: 2}")
     assert faults(text) == [

@@ -81,6 +81,8 @@ def test_every_default_is_the_one_documented():
         "padding": True,
         "compact": False,
         "delivery": "batch_end",
+        "first_pass": "whole",
+        "generate_tokens": None,
     }
 
 
@@ -390,7 +392,9 @@ schedulers = st.one_of(
         launch=st.just("full_or_timeout"),
         timeout_s=numbers | st.just(math.inf) | st.none(),
         padding=st.booleans(),
+        generate_tokens=counts | st.none(),
     ),
+    st.builds(dict, kind=st.just("static"), padding=st.just(False), first_pass=st.just("shortest")),
     st.builds(dict, kind=st.sampled_from(["mixed", "prefill_first"]), slots=counts),
     st.builds(dict, kind=st.just("chunked"), long_prefill_tokens=counts, step_time=curves),
 )

@@ -125,6 +125,8 @@ class Case:
                 padding=had.padding,
                 compact=had.compact,
                 delivery=had.delivery,  # type: ignore[arg-type]
+                first_pass=had.first_pass,  # type: ignore[arg-type]
+                generate_tokens=had.generate_tokens,
             )
         if had.kind == "chunked":
             return Chunked(
@@ -238,6 +240,34 @@ def policy_case(seed: int, only: str | None = None) -> Case:
         if chance.random() < 0.3:
             varied = on_boundaries(chance, varied)
         return varied
+
+
+def static_case(seed: int) -> Case:
+    """A static one whose first pass computes the shortest prompt of all, or whose rows go on for a
+    number of tokens, or both; with clients that give up, or the host's work.
+    """
+    while True:
+        made = case(seed, 12)
+        chance = Random(f"static {seed}")
+        seed += 1 << 40
+        if made.config.kind != "static":
+            continue
+        longest = max(r.output for r in made.requests)
+        shortest = chance.random() < 0.7
+        config = replace(
+            made.config,
+            first_pass="shortest" if shortest else "whole",
+            padding=False if shortest else made.config.padding,
+            compact=False,
+            generate_tokens=None
+            if shortest and chance.random() < 0.6
+            else chance.choice([1, 2, max(longest // 2, 1), longest, longest + 3]),
+        )
+        requests = made.requests
+        for topic in chance.sample(["clients", "host"], chance.choice([0, 0, 1, 2])):
+            config, requests = VARIED[topic](chance, config, requests)
+        varied = Case(config, requests, made.curve)
+        return on_boundaries(chance, varied) if chance.random() < 0.3 else varied
 
 
 # ---------------------------------------------------------------- policies

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from naive import NaiveIteration, NaiveResult
-from sampled import TOPICS, Case, case, policy_case
+from sampled import TOPICS, Case, case, policy_case, static_case
 from sim_support import Iteration, Moved, iterations, log_bytes, moves
 
 from sim import Analysis, Run, State, audit, simulate, stopped_by, token_times
@@ -32,6 +32,12 @@ def test_both_simulators_agree_to_the_nanosecond(group: int) -> None:
 def test_both_simulators_agree_under_every_policy(topic: str | None, group: int) -> None:
     for seed in range(group * 15, (group + 1) * 15):
         check_seed(seed, policy_case(seed, topic))
+
+
+@pytest.mark.parametrize("group", range(12))
+def test_both_simulators_agree_about_batches_that_read_on_or_go_on(group: int) -> None:
+    for seed in range(group * SEEDS, (group + 1) * SEEDS):
+        check_seed(seed, static_case(seed))
 
 
 @pytest.mark.parametrize("seed", RARE_POLICIES)

@@ -552,6 +552,87 @@ def test_a_padded_batch_takes_the_longest_row_times_its_width() -> None:
     assert apart.column("stopped_by")[:2] == ["kv", "kv"]
 
 
+# -- prompts read on, rows that go on
+
+
+READ_ON = trace((0, 2, 2), (0, 5, 3), (0, 2, 1))
+SHORTEST = Static(first_pass="shortest", padding=False)
+
+
+def test_a_longer_prompt_is_read_on_token_by_token() -> None:
+    # 2 tokens of each prompt at first; the second takes 3 more, of which the last, in iteration 4,
+    # brings its first token; it ends after iteration 3 + 3 = 6, and the batch with it
+    run = Worked(READ_ON, Server(slots=4), SHORTEST)
+    assert run.first == [1, 4, 1]
+    assert run.last == [2, 6, 1]
+    assert run.finish == [6, 6, 6]
+    assert run.tokens(1) == [4, 5, 6]
+    assert run.column("decodes") == [0, 3, 3, 3, 3, 3]
+    assert run.column("context") == [0, 6, 9, 12, 15, 18]  # every row is as long as the others
+    assert run.column("useful") == [3, 2, 1, 1, 1, 1]
+    assert run.column("stranded") == [0, 1, 2, 2, 2, 2]
+    assert run.column("decode_requests") == [[], [0], [], [], [1], [1]]
+    assert run.states("output_tokens", "prefill_tokens") == [6, 6]
+    assert run.states("itl_mean_s", "itl_max_s") == [1, 1]
+    assert run.summary["window_s"] == 6
+
+
+def test_who_streams_has_his_answer_while_others_read_on() -> None:
+    streamed = replace(SHORTEST, delivery="streamed")
+    run = Worked(READ_ON, Server(slots=4), streamed)
+    assert run.finish == [2, 6, 1]
+    assert run.first_delivered == [1, 4, 1]
+    assert run.members(6) == {0, 1, 2}  # slots are held to the end
+
+
+def test_prompts_of_one_length_are_read_at_once() -> None:
+    work = trace((0, 3, 2), (0, 3, 4), (1, 3, 1))
+    shortest = Worked(work, Server(slots=2, kv_blocks=8), SHORTEST, BY_TOKEN)
+    whole = Worked(work, Server(slots=2, kv_blocks=8), Static(padding=False), BY_TOKEN)
+    assert shortest.iterations == whole.iterations
+    assert shortest.finish == whole.finish
+
+
+def test_rows_generate_as_many_tokens_as_are_set() -> None:
+    # answers of 1 and 3 tokens; the rows go on to 5, for nobody
+    run = Worked(at_zero(1, 3), Server(slots=2), Static(generate_tokens=5))
+    assert run.last == [1, 3]
+    assert run.finish == [5, 5]
+    assert run.column("stranded") == [0, 1, 1, 2, 2]
+    assert run.states("output_tokens", "window_s") == [4, 3]
+    assert Worked(at_zero(1, 3), Server(slots=2), Static(generate_tokens=2)).finish == [3, 3]
+
+
+def test_what_is_generated_for_nobody_takes_memory() -> None:
+    # a prompt token and 16 generated ones are 16 entries: one block of 16; with 17 two
+    for tokens, blocks in ((16, 1), (17, 2)):
+        run = Worked(at_zero(1), Server(slots=2, kv_blocks=2), Static(generate_tokens=tokens))
+        assert run.column("kv_blocks") == [blocks] * tokens
+    refused = Worked(at_zero(1), Server(slots=2, kv_blocks=1), Static(generate_tokens=17))
+    assert refused.states("rejected", "completed") == [1, 0]
+
+
+def test_who_reads_on_generates_as_many_as_are_set() -> None:
+    # 1 + 2 + 4: the longer prompt ends with iteration 3, and four tokens are made from there on
+    run = Worked(trace((0, 1, 1), (0, 3, 1)), Server(slots=2), replace(SHORTEST, generate_tokens=4))
+    assert run.last == [1, 3]
+    assert run.finish == [6, 6]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"first_pass": "shortest"},
+        {"first_pass": "shortest", "padding": False, "compact": True},
+        {"generate_tokens": 3, "compact": True},
+        {"generate_tokens": 0},
+    ],
+)
+def test_rows_that_cannot_be_are_refused(said: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"first_pass|generate_tokens"):
+        Static(**said)
+
+
 @pytest.mark.parametrize(("delivery", "finish"), [("batch_end", [3, 3]), ("streamed", [1, 3])])
 def test_an_answer_is_delivered_as_declared(delivery: Any, finish: list[int]) -> None:
     run = Worked(at_zero(1, 3), Server(slots=2), Static(delivery=delivery))

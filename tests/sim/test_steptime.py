@@ -30,7 +30,7 @@ from sim import (
     simulate,
     trace_of,
 )
-from sim.steptime import with_overhead
+from sim.steptime import slower_decodes, with_overhead
 
 NEVER = 1 << 62
 MANY_SHAPES = settings(LAW, max_examples=60)
@@ -388,6 +388,31 @@ def test_a_table_looks_up_mean_context_mean_past_and_all_tokens() -> None:
     summed = Table(dense=dense, decode=decode, prefill=prefill, **TERMS)
     parts = 6 + (3 / 2) / 10 + (6 / 5) / 10
     assert summed.step_ns(*SHAPE) == pytest.approx((1 + parts + LINEAR) * 1e9, rel=1e-12)
+
+
+def test_slower_decodes_leave_prefills_as_they_are() -> None:
+    curve = Table(
+        decode=Grid((1, 11), (3.0, 5.0)),
+        prefill=Grid((1, 100), (4.0, 4.0)),
+        mixed="shared",
+        shared_s=2.0,
+        per_context_s=0.5,
+    )
+    slower = slower_decodes(curve, 2)
+    assert slower.decode_ns(6, 3) == (2 * 4 + 2 * 1.5) * 1e9
+    assert slower.step_ns(0, 0, 1, 9, 0, 81) == 4e9
+    assert slower.step_ns(6, 3, 1, 9, 0, 81) == (8 + 3 + 4 - 2 * 2) * 1e9
+    assert slower_decodes(curve, 1) is curve
+    two = replace(curve, decode=Grid((1, 2), ((2.0, 2.5), (3.0, 4.0)), (0, 10)))
+    assert slower_decodes(two, 2).decode_ns(2, 20) == (8 + 20) * 1e9
+
+
+@pytest.mark.parametrize(
+    "curve", [Affine(base_s=1.0), Table(dense=Grid((1, 2), (1.0, 2.0)), decode=Grid((1,), (1.0,)))]
+)
+def test_decodes_that_are_not_told_apart_cannot_be_slower(curve: Affine | Table) -> None:
+    with pytest.raises(ValueError, match="decode table"):
+        slower_decodes(curve, 2)
 
 
 # ---------------------------------------------------------------- what was measured, and what not

@@ -30,6 +30,7 @@ from sim.theory import (
     md1,
     mean_length,
     mg1,
+    stages_at_work,
     static_useful_share,
 )
 
@@ -75,6 +76,27 @@ def test_what_is_no_distribution_is_refused(values: list[float], weights: list[f
 def test_no_draw_has_no_longest() -> None:
     with pytest.raises(ValueError, match="draws is 0"):
         expected_longest([1], [1], 0)
+
+
+@pytest.mark.parametrize("stages", [1, 2, 3, 5])
+@pytest.mark.parametrize("batches", [1, 2, 3, 4, 7])
+def test_a_pipeline_works_as_much_as_batches_are_in_flight(stages: int, batches: int) -> None:
+    # step by step: a batch that leaves the last stage queues for the first one again
+    waiting: list[int] = list(range(batches))
+    inside: list[int | None] = [None] * stages
+    at_work, steps = 0, stages * batches
+    for step in range(101 * steps):
+        left = inside.pop()
+        waiting += [] if left is None else [left]
+        inside.insert(0, waiting.pop(0) if waiting else None)
+        if step >= 100 * steps:
+            at_work += sum(batch is not None for batch in inside)
+    assert stages_at_work(stages, batches) == pytest.approx(at_work / steps / stages)
+
+
+def test_a_pipeline_has_stages() -> None:
+    with pytest.raises(ValueError, match="0 stages"):
+        stages_at_work(0, 1)
 
 
 def test_a_static_backlog_idles_as_much_as_the_closed_form_says() -> None:

@@ -128,6 +128,19 @@ def test_burstiness_is_one_over_the_square_of_the_cv(seed: int):
     assert gaps.std() / gaps.mean() == pytest.approx(2, abs=0.06)
 
 
+def test_a_cv_says_the_same_as_its_burstiness():
+    by_cv = Gamma(rate_per_s=10, cv=2, requests=1000)
+    by_shape = Gamma(rate_per_s=10, burstiness=0.25, requests=1000)
+    assert gaps_of(by_cv, 1).tolist() == gaps_of(by_shape, 1).tolist()
+    assert times_of(Gamma(rate_per_s=4, cv=0, requests=5)).tolist() == quarters()
+
+
+@pytest.mark.parametrize("said", [{}, {"cv": 1, "burstiness": 1}, {"cv": -1}])
+def test_gamma_gaps_have_one_spread(said: dict[str, float]):
+    with pytest.raises(ValueError, match="cv"):
+        Gamma(rate_per_s=1, **said)
+
+
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_gaps_below_a_microsecond_are_kept(seed: int):
     gaps = gaps_of(Gamma(rate_per_s=100, burstiness=1 / 3.5**2, requests=100_000), seed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from workloads.lengths import (
     Uniform,
 )
 from workloads.points import Points
+from workloads.probabilities import probabilities
 from workloads.streams import stream
 
 KINDS: list[Sampler] = [
@@ -32,6 +34,7 @@ KINDS: list[Sampler] = [
     Lognormal(median=100, sigma=1, min=10, max=200),
     Geometric(mean=12.5),
     Geometric(mean=1),
+    Geometric(mean=12.5, max=20),
     Quantiles(table=Points(p=[0, 0.5, 1], value=[1, 10, 100])),
     Quantiles(table="azure2023_conv_output"),
     Observed(np.array([4, 9, 2])),
@@ -110,6 +113,33 @@ def test_a_geometric_length_has_its_mean_and_forgets():
     assert (lengths == 1).mean() == pytest.approx(1 / 20, rel=0.03)
     left = lengths[lengths > 15] - 15
     assert left.mean() == pytest.approx(20, rel=0.02)
+
+
+def test_longer_answers_than_the_longest_are_drawn_again():
+    lengths = draw(Geometric(mean=20, max=15), 500_000)
+    plain = draw(Geometric(mean=20), 500_000)
+    plain = plain[plain <= 15]
+    assert lengths.max() == 15
+    counts = [np.bincount(each, minlength=16) / len(each) for each in (lengths, plain)]
+    assert counts[0] == pytest.approx(counts[1], abs=0.003)
+
+
+@pytest.mark.parametrize("lengths", [k for k in KINDS if not isinstance(k, Observed)], ids=repr)
+def test_lengths_are_drawn_as_often_as_their_probabilities_say(lengths: Any):
+    n = 200_000
+    values, weights = probabilities(lengths)
+    assert weights.sum() == pytest.approx(1, rel=1e-12)
+    assert (np.diff(values) > 0).all() and (weights > 0).all()
+    drawn = np.sort(draw(lengths, n))
+    assert np.isin(np.unique(drawn), values).all()
+    # Kolmogorov and Smirnov's distance: above 2.3 / sqrt(n) once in 20,000 samples
+    upto = np.searchsorted(drawn, values, side="right") / n
+    assert np.abs(upto - np.cumsum(weights)).max() < 2.3 / math.sqrt(n)
+
+
+def test_lengths_of_a_file_have_no_declared_probabilities():
+    with pytest.raises(ValueError, match="not declared"):
+        probabilities(FromTrace(format="azure", path="x.csv"))
 
 
 def test_quantiles_are_linear_between_their_points():
