@@ -196,6 +196,8 @@ def causes(data: Path) -> Iterator[Judged]:
     yield judge_rtx(data, "no front end", names=())
     yield judge_rtx(data, "synchronous scheduling", synchronous)
     yield judge_rtx(data, "no gaps between kernels", without_gaps)
+    blind = ("front_end", "overhead")
+    yield judge_rtx(data, "gaps fitted on the first requests", without_gaps, blind)
     yield judge_rtx(data, "mixed steps the sum of their parts", parts_summed)
     yield judge_rtx(data, "GEMMs a line, no tiles", one_line)
     yield judge_rtx(data, "host time fitted too", names=("front_end", "host"))
