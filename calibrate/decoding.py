@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from calibrate.cache import PagedCache
-from calibrate.replays import geometric
+from calibrate.captured import geometric
 from calibrate.rows import Attend, Ints
 
 

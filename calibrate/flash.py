@@ -15,8 +15,8 @@ import numpy as np
 import torch
 
 from calibrate.cache import PagedCache
+from calibrate.captured import geometric
 from calibrate.decoding import padded_tables
-from calibrate.replays import geometric
 from calibrate.rows import Attend, Ints, Row, tables, to_device
 
 CAUSAL = (-1, 0)

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 
 from calibrate.cache import PagedCache
+from calibrate.captured import Bucket, Capture, Key, Replays
 from calibrate.decoding import DecodeKernel
 from calibrate.model import Llama
-from calibrate.replays import Bucket, Capture, Key, Replays
 from calibrate.rows import Flat, Ints, Row, check, flatten, tables
 
 

@@ -14,14 +14,13 @@ from typing import Any, Literal, Protocol
 import torch
 
 from calibrate.attention import Backend, PerRequest
-from calibrate.cache import DenseCache, PagedCache
+from calibrate.cache import PagedCache
+from calibrate.captured import Capture, cuda_capture, sizes_up_to
 from calibrate.decoding import DecodeKernel, PaddedGather
 from calibrate.device import DeviceError
 from calibrate.flash import GatheredFlash, PagedFlash
 from calibrate.graphs import Graphs
 from calibrate.model import Llama
-from calibrate.padded_graphs import PaddedGraphs
-from calibrate.replays import Capture, cuda_capture, sizes_up_to
 from calibrate.rows import Flat, Row
 
 Attention = Literal["auto", "paged", "gathered", "sdpa"]
@@ -41,21 +40,6 @@ class Runner(Protocol):
     def prepare(self, rows: Sequence[Row], cache: PagedCache, /) -> Any: ...
 
     def forward(self, step: Any, cache: PagedCache, /) -> torch.Tensor: ...
-
-
-class PaddedRunner(Protocol):
-    """What runs padded steps: a `Llama`, or `PaddedGraphs` around one."""
-
-    def prepare_padded(
-        self,
-        tokens: Sequence[Sequence[int]],
-        prompts: Sequence[int],
-        step: int,
-        cache: DenseCache,
-        /,
-    ) -> Any: ...
-
-    def forward_padded(self, step: Any, cache: DenseCache, /) -> torch.Tensor: ...
 
 
 @dataclass(slots=True)
@@ -102,16 +86,6 @@ def make_ready(
             return Ready(runner, chosen.name, f"graphs, {kernel.name}", sizes, notes)
     notes.append("decodes run without captured graphs: small batches wait for the host")
     return Ready(model, chosen.name, chosen.name, (), notes)
-
-
-def make_padded_ready(model: Llama, cache: DenseCache, notes: list[str]) -> PaddedRunner:
-    """*model*, or on a GPU graphs of its padded decodes in *cache*, if they prove right there.
-
-    Why not is added to *notes*. Overwrites *cache*.
-    """
-    if model.device.type != "cuda":
-        return model
-    return padded_captured(model, cache, cuda_capture(), notes) or model
 
 
 def choose(model: Llama, block_size: int, attention: Attention, notes: list[str]) -> Backend:
@@ -236,41 +210,6 @@ def graphs_fault(graphs: Graphs, max_tokens: int) -> str | None:
                 return f"{rows_of} decodes: {fault}"
     finally:
         model.backend = chosen
-    return None
-
-
-def padded_captured(
-    model: Llama, cache: DenseCache, capture: Capture, notes: list[str]
-) -> PaddedGraphs | None:
-    """Graphs of padded decodes, if they can be captured and agree with the model; else a note."""
-    try:
-        graphs = PaddedGraphs(model, cache, capture)
-        fault = padded_fault(graphs)
-    except FAULTS as error:
-        fault = told(error)
-    if fault is None:
-        return graphs
-    notes.append(f"captured graphs of padded decodes are not usable: {fault}")
-    return None
-
-
-def padded_fault(graphs: PaddedGraphs) -> str | None:
-    """What is wrong with the first of some padded decodes; None if nothing is."""
-    model, cache = graphs.model, graphs.cache
-    if cache.length < 2:
-        return None
-    cache.data.normal_()
-    for rows in {1, cache.rows}:
-        longest = cache.length // 2
-        prompts = [longest, *(1 + 7 * i % longest for i in range(1, rows))]
-        for step in {1, cache.length - longest}:
-            tokens = [[i % model.architecture.vocab] for i in range(rows)]
-            captured_step = graphs.prepare_padded(tokens, prompts, step, cache)
-            found = graphs.forward_padded(captured_step, cache).clone()
-            plain = model.prepare_padded(tokens, prompts, step, cache)
-            fault = difference(found, model.forward_padded(plain, cache))
-            if fault is not None:
-                return f"{rows} rows of {longest + step} columns: {fault}"
     return None
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 
 from calibrate.cache import DenseCache, PagedCache
+from calibrate.captured import Bucket
 from calibrate.model import Llama, greedy
 from calibrate.padded import Padded
 from calibrate.ready import make_ready
-from calibrate.replays import Bucket
 from calibrate.rows import Flat, Row
 
 

@@ -7,32 +7,22 @@ torch = pytest.importorskip("torch", reason="needs torch: pip install 'itersim[c
 from small_model import SMALL  # noqa: E402
 
 from calibrate.model import Llama, greedy  # noqa: E402
-from calibrate.padded_graphs import PaddedGraphs  # noqa: E402
 from calibrate.rows import Row  # noqa: E402
 
 
-def remembered(step):
-    """Stands in for a capture: runs the step again, on whatever lies where it lay before."""
-    step()
-    return step
-
-
-@pytest.mark.parametrize("graphs", [False, True])
 @pytest.mark.parametrize("lengths", [[5], [3, 9, 1, 9], [7, 7]])
-def test_a_padded_row_has_the_logits_of_the_flat_path(lengths, graphs):
-    """Also in a cache of more rows, of what another batch left, and through graphs."""
+def test_a_padded_row_has_the_logits_of_the_flat_path(lengths):
+    """Also in a cache of more rows, and of what another batch left."""
     torch.manual_seed(len(lengths))
     model = Llama(SMALL, seed=2)
     prompts = [torch.randint(61, (n,)).tolist() for n in lengths]
     dense = model.dense_cache(len(prompts) + 1, 9 + 26)
-    runner = PaddedGraphs(model, dense, remembered) if graphs else model
     dense.data.fill_(1e3)
     flat = model.cache(blocks=5 * len(prompts), block_size=4)
     tokens, pasts = prompts, [0] * len(prompts)
     for step in range(9):
-        padded = runner.prepare_padded(tokens, lengths, step, dense)
-        assert (type(padded).__name__ == "Bucket") == (graphs and step > 0)
-        one = runner.forward_padded(padded, dense)
+        padded = model.prepare_padded(tokens, lengths, step, dense)
+        one = model.forward_padded(padded, dense)
         rows = [
             Row(new, past, range(5 * i, 5 * i + 5))
             for i, (new, past) in enumerate(zip(tokens, pasts, strict=True))

@@ -14,9 +14,7 @@ from calibrate.ready import (  # noqa: E402
     captured,
     choose,
     disagreement,
-    make_padded_ready,
     make_ready,
-    padded_captured,
 )
 
 MODEL = Llama(SMALL)
@@ -117,12 +115,3 @@ def test_graphs_that_answer_wrongly_are_not_used(kernel, capture, told):
     graphs = captured(MODEL, MODEL.cache(24, 4), kernel(), (1, 4), 20, capture, notes)
     assert (graphs is not None) == (told is None)
     assert not notes if told is None else told in notes[0]
-
-
-@pytest.mark.parametrize(("capture", "told"), CAPTURES)
-def test_padded_graphs_that_answer_wrongly_are_not_used(capture, told):
-    notes = []
-    graphs = padded_captured(MODEL, MODEL.dense_cache(3, 40), capture, notes)
-    assert (graphs is not None) == (told is None)
-    assert not notes if told is None else told in notes[0]
-    assert make_padded_ready(MODEL, MODEL.dense_cache(3, 40), notes) is MODEL

@@ -11,7 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 from experiments.cli import app
+from experiments.painter import Painter
 from experiments.pools import Answers, Pool, alone
+from experiments.redraw import redraw
+from experiments.results import Results
 from experiments.suite.catalogue import EXPERIMENTS, FOLDER, Experiment
 from experiments.suite.running import CAUSE, README, TABLE, Finished, chosen, run_suite, spec_of
 from experiments.task import Task
@@ -67,6 +70,10 @@ def test_the_closed_form_lies_in_every_interval_and_nothing_is_done_twice(tmp_pa
     before = {p: p.read_bytes() for p in folder.glob("*") if p.is_file()}
     (again,) = suite(tmp_path, "variance", pool=nobody)
     assert again.text == found.text
+    assert {p: p.read_bytes() for p in folder.glob("*") if p.is_file()} == before
+    for picture in folder.glob("speedup.*"):
+        picture.unlink()
+    redraw(Results(folder), Painter())  # from the results alone, closed forms and all
     assert {p: p.read_bytes() for p in folder.glob("*") if p.is_file()} == before
 
 

@@ -1,6 +1,6 @@
 """Captured steps: the same kernels replayed on the same memory, whatever numbers lie in it.
 
-Knows nothing of what a step computes; `calibrate.graphs` and `calibrate.padded_graphs` do.
+Knows nothing of what a step computes; `calibrate.graphs` does.
 """
 
 from __future__ import annotations
