@@ -27,7 +27,7 @@ def test_two_lines_do_all_the_set_up() -> None:
     lines = re.findall(r"^python3 -m venv .*$", README, re.MULTILINE)
     assert len(lines) == 2
     assert "experiments/configs/lab.yaml" in lines[0]
-    assert lines[1].endswith("pytest")
+    assert lines[1].endswith("pytest -n auto")
 
 
 def test_the_example_is_a_valid_experiment() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from experiments.load import load_spec
+from experiments.output import staged_file
 from experiments.pools import Pool
 from experiments.spec import Spec
 from experiments.store import Store
@@ -70,9 +71,9 @@ def run_suite(
     watch: Watch | None = None,
 ) -> Iterator[Finished]:
     """Run them one after another, each into a folder of its name in *out*; what is complete there
-    stays. One that needs data which are not there is skipped, and says so.
+    stays. One that needs data which are not there is skipped, and says so. Last, *out* gets a page
+    that leads to all that lie in it.
     """
-    done: list[Finished] = []
     for experiment in experiments:
         if experiment.data and data is None:
             text = (
@@ -97,8 +98,21 @@ def run_suite(
                 (part / README).write_text(
                     _readme(experiment, spec, sentence, quick, data), encoding="utf-8"
                 )
-        done.append(Finished(experiment, sentence, []))
-        yield done[-1]
+        yield Finished(experiment, sentence, [])
+    if out.is_dir():
+        with staged_file(out / README, overwrite=True) as partial:
+            partial.write_text(_index(out), encoding="utf-8")
+
+
+def _index(out: Path) -> str:
+    """The experiments that lie in *out*, each with what it found."""
+    parts = [
+        f"## [{experiment.title}]({experiment.name}/{README})\n\n"
+        f"{(out / experiment.name / CAUSE).read_text(encoding='utf-8')}"
+        for experiment in EXPERIMENTS
+        if (out / experiment.name / CAUSE).is_file()
+    ]
+    return "\n".join(["# The benchmark suite\n\nMade by `itersim suite`.\n", *parts])
 
 
 def _with_data() -> set[str]:

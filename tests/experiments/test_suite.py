@@ -70,6 +70,8 @@ def test_the_closed_form_lies_in_every_interval_and_nothing_is_done_twice(tmp_pa
     before = {p: p.read_bytes() for p in folder.glob("*") if p.is_file()}
     (again,) = suite(tmp_path, "variance", pool=nobody)
     assert again.text == found.text
+    page = (tmp_path / README).read_text("utf-8")
+    assert found.text in page and "(variance/README.md)" in page
     assert {p: p.read_bytes() for p in folder.glob("*") if p.is_file()} == before
     for picture in folder.glob("speedup.*"):
         picture.unlink()
