@@ -21,9 +21,13 @@ from sim import FrontEnd, Host, Run, Server, StepTime, simulate
 from sim.settings import Policy
 from sim.steptime import with_overhead
 
-FITTED = ("front_end", "host", "overhead")
-"""What may be fitted: ``front_end.constant_s`` of the server, its ``host.constant_s``, and
-``overhead.base_s`` of the step times."""
+FITTED = ("front_end", "host", "overhead", "mixed")
+"""What may be fitted: ``front_end.constant_s`` of the server, its ``host.constant_s``, and of the
+step times ``overhead.base_s`` and ``overhead.mixed_base_s``, what every step takes beyond its
+kernels, and what one with decodes and prompts takes (engines run those in pieces, between which the
+host launches attention)."""
+
+OVERHEADS = {"overhead": "base_s", "mixed": "mixed_base_s"}
 
 LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)
 
@@ -54,8 +58,9 @@ class Setup:
         if "host" in values:
             host = server.host or Host()
             server = replace(server, host=replace(host, constant_s=values["host"]))
-        if "overhead" in values:
-            curve = with_overhead(curve, {"base_s": values["overhead"]})
+        overhead = {term: values[name] for name, term in OVERHEADS.items() if name in values}
+        if overhead:
+            curve = with_overhead(curve, overhead)
         return replace(self, server=server, curve=curve)
 
 

@@ -1,10 +1,11 @@
 """`python -m calibrate.vllm_runs DATA_DIR`: how far simulation is from real vLLM runs of others.
 
-Two sets. No coefficient is fitted on what is judged, but the time lost between kernels in the first
-profile was set, and the forms of curves were chosen, with these runs in view (docs/validation.md):
+Two sets. No coefficient is fitted on what is judged, but which terms there are was chosen with
+these runs in view (docs/validation.md):
 
 * vLLM 0.19, Llama-3.1-8B on an RTX PRO 6000, 300 ShareGPT requests at 10/s: step times from kernel
-  tables (the shipped profile); the front end fitted on the first 60 requests, errors on the others.
+  tables (the shipped profile); the front end and the host's time for mixed steps fitted on the
+  first 60 requests, errors on the others.
 * vLLM 0.23, Qwen3-14B on an H100, open loop at 2 to 8 requests/s: step times from the step log of
   the 2/s run, the front end from that run, errors on the others. Those files have no licence, so
   nothing of them is written but errors.
@@ -34,6 +35,7 @@ from sim import Chunked, Server, Table
 RTX_RUN = "vllm0190_rtxpro6000_llama31_8b_requests.csv"
 RTX_PROFILE = "llama-3.1-8b-rtxpro6000-vllm"
 RTX_FIRST = 60
+RTX_FITTED = ("front_end", "mixed")
 H100_LOG = "h100_qwen3_14b_vllm0230_step_log.csv"
 H100_FITTED = "h100_qwen3_14b_vllm0230__sweep_rate__agg_2rps__vanilla.csv"
 H100_RUNS = {
@@ -93,9 +95,9 @@ def judge_rtx(
     data: Path,
     variant: str = "all",
     change: Change | None = None,
-    names: Sequence[str] = ("front_end",),
+    names: Sequence[str] = RTX_FITTED,
 ) -> Judged:
-    """The 240 requests after those that the front end was fitted on."""
+    """The 240 requests after those that the host's times were fitted on."""
     measured = run_of(data, RTX_RUN)
     setup = (change or _same)(rtx_setup())
     values = dict(fitted(measured, setup, names, RTX_FIRST).values) if names else {}
@@ -193,15 +195,14 @@ def affine_log(data: Path) -> Change:
 def causes(data: Path) -> Iterator[Judged]:
     """Both sets, with everything and with one thing after another left out."""
     yield judge_rtx(data)
-    yield judge_rtx(data, "no front end", names=())
+    yield judge_rtx(data, "no front end", names=("mixed",))
+    yield judge_rtx(data, "no host time of mixed steps", names=("front_end",))
     yield judge_rtx(data, "synchronous scheduling", synchronous)
     yield judge_rtx(data, "no gaps between kernels", without_gaps)
-    blind = ("front_end", "overhead")
-    yield judge_rtx(data, "gaps fitted on the first requests", without_gaps, blind)
     yield judge_rtx(data, "mixed steps the sum of their parts", parts_summed)
     yield judge_rtx(data, "GEMMs a line, no tiles", one_line)
-    yield judge_rtx(data, "host time fitted too", names=("front_end", "host"))
-    yield judge_rtx(data, "overhead fitted too", names=("front_end", "overhead"))
+    yield judge_rtx(data, "host time of all steps instead", names=("front_end", "host"))
+    yield judge_rtx(data, "an overhead of all steps instead", names=("front_end", "overhead"))
     yield from judge_h100(data)
     yield from judge_h100(data, "no front end", names=())
     yield from judge_h100(data, "synchronous scheduling", synchronous)

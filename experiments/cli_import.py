@@ -165,7 +165,7 @@ def llmservingsim(
     ] = None,
     gap_us: Annotated[
         float | None,
-        typer.Option(min=0, metavar="US", help="Lost between two kernels.  [default: 2]"),
+        typer.Option(min=0, metavar="US", help="Lost between two kernels.  [default: 1.3]"),
     ] = None,
     name: ProfileName = None,
     device: Device = None,

@@ -56,7 +56,7 @@ def validate(
     fit: Annotated[
         str | None,
         typer.Option(
-            metavar="A,B", help="With --against, fit: front_end (default), host, overhead."
+            metavar="A,B", help="With --against, fit: front_end (default), host, overhead, mixed."
         ),
     ] = None,
     first: Annotated[

@@ -27,6 +27,7 @@ PLACES = {
     "front_end": "server.front_end.constant_s",
     "host": "server.host.constant_s",
     "overhead": "step_time.overhead.base_s",
+    "mixed": "step_time.overhead.mixed_base_s",
 }
 """Where a fitted time belongs in a spec."""
 

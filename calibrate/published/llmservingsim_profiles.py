@@ -13,10 +13,9 @@ KERNELS_A_LAYER = 11
 """Two norms, QKV, rotary, KV write, attention, output, two products of the MLP, its activation,
 and the merge of attention's parts."""
 
-GAP_S = 2e-6
-"""From one kernel's end to the next one's start within a captured graph, ramps included. Decode
-iterations of the RTX PRO 6000 run with at most 32 rows took 0.5 to 0.7 ms more than their kernels:
-1.6 to 2.1 µs for each of 352."""
+GAP_S = 1.3e-6
+"""From one kernel's end to the next one's start within a captured graph, measured with empty
+kernels on an H100 (Spector et al., Look Ma, No Bubbles!, Hazy Research, 27 May 2025)."""
 
 SHIPPED = "llmservingsim_rtxpro6000_llama31_8b_tp1_"
 
