@@ -35,7 +35,7 @@ from sim import Bucketed, Host, Run, StepTime, Trace
 Progress = Callable[[str, int, int], None]
 """Told what is being done, and how much of it: (what, done, of how many)."""
 
-HOST_REQUESTS = 12
+HOST_REQUESTS = 16
 """Requests of the short replays from which the host's work is learnt, apart from the others."""
 
 
@@ -168,12 +168,19 @@ class _Replays:
         self.pace = lambda: AnchorPace(runner, anchors, reference_s, usual)
 
     def host(self, cases: Sequence[Case], burst: Trace) -> dict[str, Host]:
-        """The host's work under each policy, from the first requests alone."""
-        found = {}
+        """The host's work under each policy, from the first requests alone: policies that run the
+        same code, rectangles or not, share what was learnt of it."""
+        tables = {}
         for case in cases:
             self.steps.tell(f"{case.name}: the host's work")
             short = replay(self.device, burst.head(HOST_REQUESTS), case, self.pace, 1)
-            found[case.name] = fit_host(short.table)
+            tables[case.name] = short.table
+        found = {}
+        for name, table in tables.items():
+            padded = bool(table["padded"].any())
+            alike = [t for t in tables.values() if bool(t["padded"].any()) == padded]
+            rows = [alike[0], *(other.iloc[1:] for other in alike[1:])]  # the first has no before
+            found[name] = fit_host(pd.concat(rows, ignore_index=True))
         return found
 
     def once(self, cases: Sequence[Case], trace: Trace, what: str) -> list[Replay]:

@@ -31,7 +31,7 @@ def validate(
             metavar="SHARE",
             help="Spread the arrivals so that the policy with the least capacity is so busy.",
         ),
-    ] = 0.6,
+    ] = 0.5,
     passes: Annotated[
         int, typer.Option(min=1, metavar="N", help="Real iterations are the median of N passes.")
     ] = 3,
