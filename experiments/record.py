@@ -25,6 +25,7 @@ from experiments.output import OutputError
 from sim import (
     Analysis,
     Chunked,
+    FrontEnd,
     Host,
     Mixed,
     Order,
@@ -61,6 +62,8 @@ LAYOUT = hashlib.sha256(repr([d.descr for d in COLUMNS.values()]).encode("ascii"
 REQUESTS = ("arrival_ns", "prompt_tokens", "output_tokens")
 LEFT_OUT = ("hash_ids", "hash_tokens")
 """Columns that matter while a run goes on and that nothing is told of afterwards."""
+PARTS: Mapping[str, Callable[..., Any]] = {"swap": Swap, "host": Host, "front_end": FrontEnd}
+"""Of a server, those that have settings of their own."""
 POLICIES: Mapping[str, Callable[..., Policy]] = {
     "static": Static,
     "mixed": Mixed,
@@ -180,19 +183,13 @@ def _column(mixed: bool, values: list[Any]) -> NDArray[Any]:
 def _server(server: Server) -> dict[str, Any]:
     said = {field.name: getattr(server, field.name) for field in fields(server)}
     del said["order"]
-    for name in ("swap", "host"):
-        said[name] = None if said[name] is None else asdict(said[name])
-    return said
+    given = {name: said[name] for name in PARTS if said[name] is not None}
+    return {**said, **{name: asdict(part) for name, part in given.items()}}
 
 
-def _served(said: dict[str, Any]) -> Server:
-    swap, host = said.pop("swap"), said.pop("host")
-    return Server(
-        **said,
-        swap=None if swap is None else Swap(**swap),
-        host=None if host is None else Host(**host),
-        order=Recorded(),
-    )
+def _served(said: Mapping[str, Any]) -> Server:
+    parts = {name: kind(**said[name]) for name, kind in PARTS.items() if said[name] is not None}
+    return Server(**{**said, **parts}, order=Recorded())
 
 
 class Recorded(Order):

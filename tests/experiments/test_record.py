@@ -5,16 +5,31 @@ from __future__ import annotations
 import json
 import zipfile
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import numpy as np
 import pytest
 from sampled import TOPICS, case, policy_case
 
 from experiments.output import OutputError
-from experiments.record import COLUMNS, read_record, write_record
-from sim import Analysis, Run, Static, StepTimeError, membership, simulate, token_times
+from experiments.record import COLUMNS, PARTS, read_record, write_record
+from sim import (
+    Analysis,
+    FrontEnd,
+    Host,
+    Mixed,
+    Order,
+    Run,
+    Server,
+    Static,
+    StepTimeError,
+    Swap,
+    membership,
+    simulate,
+    token_times,
+)
 
 PER_TOPIC = 8
 
@@ -71,6 +86,29 @@ def test_everything_that_was_told_of_a_run_is_told_of_its_record(tmp_path: Path)
         seen["asynchronous"] += run.server.scheduling == "asynchronous"
         seen["declared"] += "priority" in run.requests.attributes
     assert all(count > 3 for count in seen.values()), seen
+
+
+def test_every_part_of_a_server_is_kept(tmp_path: Path) -> None:
+    hints = get_type_hints(Server)
+    settings = {
+        name: kind
+        for name, hint in hints.items()
+        for kind in get_args(hint) or (hint,)
+        if is_dataclass(kind) and not issubclass(kind, Order)
+    }
+    assert settings == PARTS
+    parts = {
+        "front_end": FrontEnd(constant_s=0.01, delivery_s=0.002),
+        "host": Host(constant_s=1e-3),
+    }
+    for more in (parts, {"preemption": "swap", "swap": Swap(block_s=1e-3)}, {}):
+        server = Server(slots=3, max_batched_tokens=64, **more)
+        made = case(3)
+        before = Analysis(simulate(made.trace, server, Mixed(), made.curve))
+        write_record(before, tmp_path / "record.npz")
+        after = Analysis(read_record(tmp_path / "record.npz"))
+        assert replace(after.run.server, order=server.order) == server
+        assert np.array_equal(before.outcomes.delivered_ns, after.outcomes.delivered_ns)
 
 
 def a_record(path: Path) -> Path:
