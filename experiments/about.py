@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from experiments.pictures import frame_of
+from experiments.pictures import Frame
 from experiments.spec import Spec
 from experiments.spec_step_time import Profile
 from experiments.told import Remarks
@@ -39,13 +39,15 @@ PROVENANCE = (
 def write_about(
     folder: Path,
     spec: Spec,
+    frame: Frame,
     read: Iterable[str],
     said: Remarks,
     cause: str,
     window: tuple[int, int] | None = None,
 ) -> None:
-    """Write it into *folder*. *read*: what was said of trace files; *said*: of each point; *cause*:
-    that of the whole experiment; *window*: the iterations that pictures show.
+    """Write it into *folder*. *frame*: what pictures know of *spec*; *read*: what was said of trace
+    files; *said*: of each point; *cause*: that of the whole experiment; *window*: the iterations
+    that pictures show.
     """
     data = {
         "versions": {
@@ -60,7 +62,7 @@ def write_about(
         ],
         "cause": cause,
         "window": window,
-        "closed_forms": frame_of(spec).closed_forms,
+        "closed_forms": frame.closed_forms,
     }
     path = folder / NAME
     path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")

@@ -17,7 +17,6 @@ from experiments.strips import Batch, labels_of, window_of
 from experiments.warmup import without_warmup
 from sim import (
     Analysis,
-    Membership,
     Run,
     Slo,
     Source,
@@ -64,31 +63,6 @@ class Cell:
         return (self.scheduler, *middle, f"seed-{self.seed}")
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
-    """A cell's summary, as `summary.json` has it, its folder, and its batch to draw."""
-
-    cell: Cell
-    summary: dict[str, Any]
-    folder: Path
-    shown: Membership
-    labels: list[str] | None
-
-
-def batch_of(result: Result) -> Batch:
-    """What the pictures of batch membership show of a cell."""
-    cell = result.cell
-    return Batch(
-        cell.scheduler,
-        cell.sweep_key,
-        cell.seed,
-        result.summary,
-        result.folder,
-        result.shown,
-        result.labels,
-    )
-
-
 def simulate_cell(
     cell: Cell, work: Trace | Source, progress: Callable[[int, int], None] | None
 ) -> Analysis:
@@ -113,7 +87,7 @@ def write_cell(
     folder: Path,
     iterations: bool,
     window: tuple[int, int] | None,
-) -> Result:
+) -> Batch:
     """Write the cell's tables into *folder*; what its picture needs is returned."""
     from experiments import csvs
 
@@ -129,7 +103,7 @@ def write_cell(
     (folder / SUMMARY).write_bytes(summary_bytes(numbers))
     first, last = window_of(line.iterations, window)
     shown = membership(run, line, first, last)
-    return Result(cell, numbers, folder, shown, labels_of(run))
+    return Batch(cell.scheduler, cell.sweep_key, cell.seed, numbers, folder, shown, labels_of(run))
 
 
 def numbers_of(cell: Cell, analysis: Analysis) -> dict[str, Any]:

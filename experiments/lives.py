@@ -105,16 +105,7 @@ def _held_back(analysis: Analysis, iteration: Ints, since_ns: Ints) -> Ints:
     """What stopped admission at each *iteration*, where whoever waits since then waited already."""
     line, out = analysis.timeline, np.full(len(iteration), NONE, dtype=np.int64)
     some = np.flatnonzero(iteration > 0)
-    if not len(some):
-        return out
-    segments = np.unique(line.segment_of(iteration[some]))
-    order = some[np.argsort(iteration[some], kind="stable")]
-    for piece in line.pieces(segments):
-        numbers = line.first[piece.segment] + piece.offset
-        low = np.searchsorted(iteration[order], numbers[0])
-        high = np.searchsorted(iteration[order], numbers[-1], side="right")
-        mine = order[low:high]
-        at = np.searchsorted(numbers, iteration[mine])
+    for piece, mine, at in line.pieces_of(iteration, some):
         waited = since_ns[mine] <= line.decided_ns(piece)[at]
         limit = analysis.boundaries.stopped_by(piece)[at]
         out[mine] = np.where(waited & (limit != Limit.NOTHING_WAITING), limit, NONE)

@@ -104,8 +104,9 @@ def events(cell: Saved, pid: int, window: Window | None = None) -> Iterator[Even
     rows, lives = stretches(analysis.run, line), lives_of(analysis)
     low, high = (0.0, float("inf")) if window is None else (window[0] * NS, window[1] * NS)
     yield from _named(pid, cell.name, int(rows.slot.max(initial=0)))
-    yield from _slices(pid, Told(analysis, lives), rows, start, end, (low, high))
-    for event_ns, event in _instants(pid, analysis, Told(analysis, lives)):
+    told = Told(analysis, lives)
+    yield from _slices(pid, told, rows, start, end, (low, high))
+    for event_ns, event in _instants(pid, analysis, told):
         if low <= event_ns <= high:
             yield event
     for name, times, values in counters(analysis, start, end):

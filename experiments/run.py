@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from experiments.about import write_about
 from experiments.causes import question
-from experiments.cells import Cell, Result, batch_of, simulate_cell, write_cell
+from experiments.cells import Cell, simulate_cell, write_cell
 from experiments.facts import Facts, facts_of
 from experiments.output import inside, staged
 from experiments.painter import Painter
 from experiments.pictures import Pictures, frame_of
 from experiments.spec import Spec
-from experiments.strips import draw_batches
+from experiments.strips import Batch, draw_batches
 from experiments.summary_csv import write_summary
 from experiments.table_rows import Summary
 from experiments.told import remarks, told
@@ -56,7 +55,7 @@ def run(
     total = len(variants) * len(chosen) * len(spec.schedulers)
     said: list[str] = []
     failed: list[str] = []
-    rows: list[dict[str, Any]] = []
+    rows: list[Summary] = []
     points: dict[str | None, dict[str, list[Summary]]] = {}
     pictures, why = Pictures(frame_of(spec), chosen[0]), question(spec)
     facts: dict[str, Facts] = {}
@@ -65,12 +64,12 @@ def run(
     with staged(out, overwrite) as folder:
         (folder / "spec.yaml").write_text(dump_yaml(resolve(spec, out)), encoding="utf-8")
         for variant in variants:
-            results: dict[str, list[Result]] = {}
+            results: dict[str, list[Batch]] = {}
             works = Works(variant.spec)
             cells = Cells(variant, works.provenance)
             said += [text for text in works.said if text not in said]
             for seed in chosen:
-                strips: list[Result] = []
+                strips: list[Batch] = []
                 for scheduler in variant.spec.schedulers:
                     cell = cells.of(scheduler, seed)
                     share = _Share(progress, done, total, cell, works)
@@ -92,7 +91,7 @@ def run(
                     if why is not None and scheduler not in facts:
                         facts[scheduler] = facts_of(analysis)
                 whole = folder if seed == chosen[0] else None
-                draw_batches(painter, [batch_of(one) for one in strips], whole, len(chosen) > 1)
+                draw_batches(painter, strips, whole, len(chosen) > 1)
             points[variant.key] = {
                 name: [result.summary for result in each] for name, each in results.items()
             }
@@ -104,7 +103,7 @@ def run(
         sentence = why(spec, points, facts) if why is not None and not failed else ""
         if sentence:
             texts.append(sentence)
-        write_about(folder, spec, said, heard, sentence, window)
+        write_about(folder, spec, pictures.frame, said, heard, sentence, window)
         if failed:
             (folder / "failed.txt").write_text("\n".join(failed) + "\n", encoding="utf-8")
         painter.finish()
@@ -112,7 +111,7 @@ def run(
     return Outcome("\n\n".join(texts), failed, out)
 
 
-def _beyond(results: Mapping[str, Sequence[Result]], window: tuple[int, int] | None) -> list[str]:
+def _beyond(results: Mapping[str, Sequence[Batch]], window: tuple[int, int] | None) -> list[str]:
     """Who has no picture, as the window lies beyond the run."""
     if window is None:
         return []

@@ -30,8 +30,8 @@ def window_of(iterations: int, window: tuple[int, int] | None) -> tuple[int, int
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What a cell's batch did: the cell, its summary, its folder, and who held which slot; with the
-    names of the requests, if they have some."""
+    """What a cell's batch did: the cell, its summary, as `summary.json` has it, its folder, and who
+    held which slot; with the names of the requests, if they have some."""
 
     scheduler: str
     point: str | None

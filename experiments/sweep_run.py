@@ -227,7 +227,7 @@ def _finished(
     heard = remarks(spec, points, len(spec.seeds), {})
     sentence = why(spec, points, {}) if why is not None and not failed else ""
     with store.publishing(last=SUMMARY) as folder:
-        write_about(folder, spec, (), heard, sentence)
+        write_about(folder, spec, pictures.frame, (), heard, sentence)
         write_summary(folder / SUMMARY, spec, (summary for _, summary in done))
         pictures.draw(painter, points, folder)
         painter.finish()

@@ -11,7 +11,15 @@ from pathlib import Path
 
 import pandas as pd
 
-from calibrate.against import Fit, Setup, compared, correlations, fitted, replayed
+from calibrate.against import (
+    OVERHEADS,
+    Fit,
+    Setup,
+    compared,
+    correlations,
+    fitted,
+    replayed,
+)
 from calibrate.faults import CalibrationError
 from calibrate.measured_run import MeasuredRun, read
 from experiments.load import load_spec
@@ -26,8 +34,7 @@ STAND_IN = "workload={requests: [{arrival_s: 0, prompt_tokens: 1, output_tokens:
 PLACES = {
     "front_end": "server.front_end.constant_s",
     "host": "server.host.constant_s",
-    "overhead": "step_time.overhead.base_s",
-    "mixed": "step_time.overhead.mixed_base_s",
+    **{name: f"step_time.overhead.{term}" for name, term in OVERHEADS.items()},
 }
 """Where a fitted time belongs in a spec."""
 

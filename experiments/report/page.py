@@ -20,6 +20,7 @@ from experiments.painter import Painter
 from experiments.redraw import redraw
 from experiments.report.tables import comparisons, summaries
 from experiments.results import Results, Saved
+from experiments.sweep_table import once
 
 HERE = Path(__file__).parent
 NAME = "report.html"
@@ -213,8 +214,6 @@ def _causes(kept: dict[str, Any]) -> list[str]:
 
 def _notes(kept: dict[str, Any]) -> list[str]:
     """What a reader must know, each once, with the points that it is about."""
-    from experiments.sweep_table import once
-
     return once({entry["point"]: entry["notes"] for entry in kept.get("points", ())})
 
 
