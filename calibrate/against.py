@@ -21,13 +21,14 @@ from sim import FrontEnd, Host, Run, Server, StepTime, simulate
 from sim.settings import Policy
 from sim.steptime import with_overhead
 
-FITTED = ("front_end", "host", "overhead", "mixed")
+OVERHEADS = {"overhead": "base_s", "mixed": "mixed_base_s"}
+"""The term of the step times that each of these adds to."""
+
+FITTED = ("front_end", "host", *OVERHEADS)
 """What may be fitted: ``front_end.constant_s`` of the server, its ``host.constant_s``, and of the
 step times ``overhead.base_s`` and ``overhead.mixed_base_s``, what every step takes beyond its
 kernels, and what one with decodes and prompts takes (engines run those in pieces, between which the
 host launches attention)."""
-
-OVERHEADS = {"overhead": "base_s", "mixed": "mixed_base_s"}
 
 LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)
 

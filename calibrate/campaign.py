@@ -145,9 +145,9 @@ class Campaign:
             self.started += self.now() - began
 
     @property
-    def anchors(self) -> tuple[Point, Point]:
-        """The decode and the prefill that show the drift."""
-        return self.base.decode_anchor, self.base.prefill_anchor
+    def anchors(self) -> Mapping[str, Point]:
+        """The decode and the prefill that show the drift, by kind."""
+        return self.base.anchors
 
     @property
     def beside(self) -> bool:
@@ -176,7 +176,7 @@ class Campaign:
                 has_events=self.settings.device != "cpu",
             ),
             swap=self.machine.copies(),
-            anchors={"decode": self.base.decode_anchor, "prefill": self.base.prefill_anchor},
+            anchors=self.anchors,
             missing=missing,
             told=list(self.store.told),
         )

@@ -11,7 +11,7 @@ import math
 import os
 import statistics
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
@@ -113,6 +113,17 @@ def between(
         found.append((result, math.sqrt(before * after)))
         before = after
     return found
+
+
+def middle(
+    passes: Sequence[tuple[Pass, float]], seconds: Callable[[Pass], float]
+) -> tuple[Pass, float, float]:
+    """Of passes with the speed of their moments, the one that takes the median time at the
+    reference speed, its speed, and how far the times lie apart, relative to it."""
+    order = sorted(passes, key=lambda one: seconds(one[0]) / one[1])
+    times = [seconds(one) / speed for one, speed in order]
+    place = (len(order) - 1) // 2
+    return *order[place], (times[-1] - times[0]) / times[place]
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import pandas as pd
 
-from calibrate.clock import between
+from calibrate.clock import between, middle
 from calibrate.sequences import Blocks, Known, prompt_of
 from sim.executor import Done, Work
 from sim.request import Request
@@ -253,8 +253,7 @@ class Engine:
             lambda: 1.0 if self.pace is None else self.pace.read(size),
             self.passes,
         )
-        passes.sort(key=lambda one: one[0][1] / one[1])
-        (tokens, step, wall), drift = passes[(len(passes) - 1) // 2]
+        (tokens, step, wall), drift, _ = middle(passes, lambda one: one[1])
         since = 0 if self._ended_at is None else began - self._ended_at
         row = Iteration(
             padded, *shape, step, wall, drift, since, ready - began, self._swap_ns, admitted

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.optimize import nnls
 
-from calibrate.clock import WINDOW, Drift, Reading, Runner, between, kind_for
+from calibrate.clock import WINDOW, Drift, Reading, Runner, between, kind_for, middle
 from calibrate.faults import CalibrationError
 from calibrate.points import Point, is_padded
 from calibrate.samples import SHAPE
@@ -168,37 +168,30 @@ class _Session:
     def anchor(self, kind: str) -> None:
         point = self.plan.anchors[kind]
         self.runner.prepare(point)
-        reading, spread = self._pass()
+        reading, _, spread = self._as_it_is()
         self.drift.add(kind, reading.step_s)
         self._write(ANCHOR, kind, point, 0, 0, reading, spread, self.drift.factor)
 
     def sample(self, point: Point, turn: int, repeat: int) -> None:
-        if self.plan.beside:
-            reading, spread, drift = self._pass_beside_anchors(point.tokens)
-        else:
-            reading, spread = self._pass()
-            drift = self.drift.factor
+        took = self._beside_anchors(point) if self.plan.beside else self._as_it_is()
+        reading, drift, spread = took
         self._write(point.region, point.text(), point, turn, repeat, reading, spread, drift)
 
-    def _pass(self) -> tuple[Reading, float]:
-        """The median pass of a few, and their spread."""
-        readings = sorted((self.runner.run() for _ in range(self.plan.passes)), key=_step)
-        middle = readings[(len(readings) - 1) // 2]
-        return middle, (readings[-1].step_s - readings[0].step_s) / middle.step_s
+    def _as_it_is(self) -> tuple[Reading, float, float]:
+        """The median pass of a few, the drift that was seen last, and their spread."""
+        factor = self.drift.factor
+        passes = [(self.runner.run(), factor) for _ in range(self.plan.passes)]
+        return middle(passes, _step)
 
-    def _pass_beside_anchors(self, tokens: int) -> tuple[Reading, float, float]:
-        """The pass whose time at the reference speed is the median of a few; their spread; and the
-        drift of its moment."""
-        kind = kind_for(tokens, self.plan.prefill_anchor)
+    def _beside_anchors(self, point: Point) -> tuple[Reading, float, float]:
+        """The same of passes with an anchor like *point* before and after each."""
+        kind = kind_for(point.tokens, self.plan.prefill_anchor)
         if kind not in self.beside:
             self.beside[kind] = self.runner.beside(self.plan.anchors[kind])
         anchor, reference = self.beside[kind], self.drift.references[kind]
         passes = self.plan.passes + (self.plan.more_passes if kind == "decode" else 0)
         found = between(self.runner.run, lambda: anchor().step_s / reference, passes)
-        times = sorted((reading.step_s / drift, i) for i, (reading, drift) in enumerate(found))
-        middle, i = times[(len(times) - 1) // 2]
-        reading, drift = found[i]
-        return reading, (times[-1][0] - times[0][0]) / middle, drift
+        return middle(found, _step)
 
     def _write(
         self,

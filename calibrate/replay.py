@@ -16,6 +16,7 @@ from calibrate.executor import Device, Engine
 from calibrate.host import host_s
 from calibrate.points import Point
 from calibrate.retimed import retimed
+from calibrate.samples import Floats
 from sim import Run, Server, Trace
 from sim.executed import execute
 from sim.executor import Done
@@ -87,13 +88,17 @@ class Replay:
         """The run by the wall's clock: the machine's drift and its other users left in."""
         return retimed(self.run, *as_read(self.table))
 
+    def mean(self, read: Callable[[pd.DataFrame], Floats | Ints]) -> Floats:
+        """What *read* finds in the table; where there are two, the geometric mean of both."""
+        first = read(self.table).astype(np.float64)
+        mean: Floats = first if self.again is None else np.sqrt(first * read(self.again))
+        return mean
+
     def averaged(self) -> Run:
-        """The run with the geometric means of the durations that it had both times."""
-        if self.again is None:
-            return self.run
-        both = zip(normalised(self.table), normalised(self.again), strict=True)
-        step, host = (np.rint(np.sqrt(one * other.astype(np.float64))) for one, other in both)
-        return retimed(self.run, step.astype(np.int64), host.astype(np.int64))
+        """The run with the means of the durations that it had both times."""
+        step = self.mean(lambda table: normalised(table)[0])
+        host = self.mean(lambda table: normalised(table)[1])
+        return retimed(self.run, np.rint(step).astype(np.int64), np.rint(host).astype(np.int64))
 
     def repeated(self, raw: bool = False) -> Run | None:
         """The run with the durations that it had the second time; *raw*: by the wall's clock."""

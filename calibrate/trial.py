@@ -47,7 +47,7 @@ class Rounds(Protocol):
     @property
     def store(self) -> Store: ...
     @property
-    def anchors(self) -> tuple[Point, Point]: ...
+    def anchors(self) -> Mapping[str, Point]: ...
     @property
     def rounds(self) -> int: ...
     @property
@@ -163,9 +163,8 @@ class _Replays:
     ) -> None:
         self.device, self.passes, self.steps = device, passes, steps
         reference_s = anchors_of(campaign.store)
-        anchors = dict(zip(("decode", "prefill"), campaign.anchors, strict=True))
         usual = float(campaign.store.frame()["drift"].median())
-        self.pace = lambda: AnchorPace(runner, anchors, reference_s, usual)
+        self.pace = lambda: AnchorPace(runner, campaign.anchors, reference_s, usual)
 
     def host(self, cases: Sequence[Case], burst: Trace) -> dict[str, Host]:
         """The host's work under each policy, from the first requests alone: policies that run the
@@ -175,13 +174,13 @@ class _Replays:
             self.steps.tell(f"{case.name}: the host's work")
             short = replay(self.device, burst.head(HOST_REQUESTS), case, self.pace, 1)
             tables[case.name] = short.table
-        found = {}
-        for name, table in tables.items():
-            padded = bool(table["padded"].any())
-            alike = [t for t in tables.values() if bool(t["padded"].any()) == padded]
-            rows = [alike[0], *(other.iloc[1:] for other in alike[1:])]  # the first has no before
-            found[name] = fit_host(pd.concat(rows, ignore_index=True))
-        return found
+        padded = {name: bool(table["padded"].any()) for name, table in tables.items()}
+        hosts = {}
+        for kind in set(padded.values()):
+            first, *others = (table for name, table in tables.items() if padded[name] == kind)
+            rows = [first, *(table.iloc[1:] for table in others)]  # the first has no before
+            hosts[kind] = fit_host(pd.concat(rows, ignore_index=True))
+        return {name: hosts[kind] for name, kind in padded.items()}
 
     def once(self, cases: Sequence[Case], trace: Trace, what: str) -> list[Replay]:
         """*trace* under every policy."""

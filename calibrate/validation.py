@@ -7,7 +7,7 @@ were fitted to what was measured beside them; scheduler, memory and metrics are 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,7 +16,7 @@ import pandas as pd
 from calibrate.compare import side_by_side, spread
 from calibrate.host import host_s
 from calibrate.replay import Case, Replay, normalised
-from calibrate.samples import Floats, Ints
+from calibrate.samples import Floats
 from sim import Host, Run, StepTime, Swap, Trace, simulate
 
 RANKED = {"ttft_s": 1, "tpot_s": 1, "e2e_s": 1, "output_tokens_per_s": -1}
@@ -61,8 +61,8 @@ def iterations(model: Model, replay: Replay) -> pd.DataFrame:
     frame = pd.DataFrame(
         {
             "policy": replay.case.name,
-            "measured_s": _mean(normalised(table)[0], again, lambda one: normalised(one)[0]) / 1e9,
-            "raw_s": _mean(_wall(table), again, _wall) / 1e9,
+            "measured_s": replay.mean(lambda one: normalised(one)[0]) / 1e9,
+            "raw_s": replay.mean(_wall) / 1e9,
             "simulated_s": np.where(table["padded"], padded, flat) / 1e9,
             "host_s": host_s(table),
         }
@@ -84,14 +84,6 @@ def iterations(model: Model, replay: Replay) -> pd.DataFrame:
 
 def _wall(table: pd.DataFrame) -> Floats:
     return table["wall_ns"].to_numpy(np.float64)
-
-
-def _mean(
-    first: Floats | Ints, again: pd.DataFrame | None, read: Callable[[pd.DataFrame], Floats | Ints]
-) -> Floats:
-    second = first if again is None else read(again)
-    mean: Floats = np.sqrt(first * second.astype(np.float64))
-    return mean
 
 
 SHAPE = ("decodes", "context", "chunks", "tokens", "chunk_past", "chunk_squared")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from sim import Affine, Chunked, Host, Mixed, PrefillFirst, Server, Static, Trac
 
 SLOTS = 6
 LIMITS = Limits(slots=SLOTS, context=96, budget=48, step_tokens=400, kv_blocks=400, block_size=SIZE)
+KINDS, ANCHORS = ("decode", "prefill"), anchors(LIMITS)
 CASES = [
     Case(name="static", server=Server(slots=SLOTS), policy=Static()),
     Case(name="mixed", server=Server(slots=SLOTS, max_batched_tokens=400), policy=Mixed()),
@@ -95,11 +96,13 @@ class Fake:
     store: Store
     points: int = 80
     rounds: int = 3
-    anchors: tuple[Point, Point] = anchors(LIMITS)
+    anchors: dict[str, Point] = field(
+        default_factory=lambda: dict(zip(KINDS, ANCHORS, strict=True))
+    )
     beside: bool = False
 
     def measure(self, rounds: int | None = None) -> int:
-        one, other = self.anchors
+        one, other = ANCHORS
         plan = Plan(
             points=tuple(design(LIMITS, self.points)),
             decode_anchor=one,
@@ -203,15 +206,13 @@ def test_a_replay_on_an_unsteady_machine_is_run_again(
     tmp_path: Path, quiet: tuple[Trial, Fake]
 ) -> None:
     _, station = quiet
-    one, other = anchors(LIMITS)
     slow = {"on": True}
 
     def pace() -> AnchorPace:
         factor = 0.5 if slow["on"] else 1.0  # a reference half as long: twice as slow now
         slow["on"] = False
-        both = {"decode": one, "prefill": other}
-        reference = {kind: truth(point) * factor for kind, point in both.items()}
-        return AnchorPace(station.runner, both, reference)
+        reference = {kind: truth(point) * factor for kind, point in station.anchors.items()}
+        return AnchorPace(station.runner, station.anchors, reference)
 
     found = replay(station.device, a_trace(6), CASES[1], pace, passes=1)
     assert found.discarded == 1 and found.worst < 1.3
@@ -222,7 +223,7 @@ def test_the_first_anchors_are_the_reference(tmp_path: Path) -> None:
     fake = Fake(runner, Device(runner), Store(tmp_path / "raw", {}), points=40)
     fake.measure(1)
     references = anchors_of(fake.store)
-    for kind, point in zip(("decode", "prefill"), fake.anchors, strict=True):
+    for kind, point in fake.anchors.items():
         assert references[kind] == pytest.approx(truth(point), rel=0.05)
 
 
