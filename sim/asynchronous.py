@@ -134,13 +134,8 @@ class AsyncReplica(IterationReplica):
     def _compose(self, planned: Planned, decision: Decision | None) -> None:
         batch = self.batch
         planned.decodes, planned.context = batch.decodes, batch.context
-        joined = tokens = 0
-        if decision is None:
-            rows = planned.decodes
-            if not rows:
-                return
-            planned.step = self.curve.decode_ns(rows, planned.context)
-        else:
+        joined = tokens = past = squared = 0
+        if decision is not None:
             joined = len(decision.admitted)
             if decision.all_paused:
                 planned.decodes = planned.context = 0
@@ -149,24 +144,24 @@ class AsyncReplica(IterationReplica):
                 planned.decodes -= 1
                 planned.context -= batch.past(request)
             planned.paused = decision.paused
-            chunks, past, squared = {}, 0, 0
+            if decision.chunks:
+                planned.chunks = {}
             for request, new in decision.chunks:
                 begin, again = request.computed, request.highest
                 fresh = new if again <= begin else max(begin + new - again, 0)
-                chunks[request] = (begin, new, fresh)
+                planned.chunks[request] = (begin, new, fresh)
                 tokens += new
                 past += new * begin
                 squared += new * new
-            rows = planned.decodes + len(chunks)
-            if not rows:
-                return
-            if chunks:
-                planned.chunks = chunks
-                planned.step = self.curve.step_ns(
-                    planned.decodes, planned.context, len(chunks), tokens, past, squared
-                )
-            else:
-                planned.step = self.curve.decode_ns(planned.decodes, planned.context)
+        rows = planned.decodes + len(planned.chunks)
+        if not rows:
+            return
+        if planned.chunks:
+            planned.step = self.curve.step_ns(
+                planned.decodes, planned.context, len(planned.chunks), tokens, past, squared
+            )
+        else:
+            planned.step = self.curve.decode_ns(planned.decodes, planned.context)
         if self.host is not None:
             planned.host = self.host.ns(rows, planned.decodes + tokens, joined)
         planned.admitted = self.admitted
@@ -179,14 +174,13 @@ class AsyncReplica(IterationReplica):
         batch = self.batch
         if planned.chunks:
             self.scheduler.since_prefill = 0
-        else:
-            self.scheduler.since_prefill += 1
-        if planned.chunks:
             planned.done = done = []
             for request, (begin, new, _) in planned.chunks.items():
                 request.computed = begin + new
                 if request.computed == request.known:
                     done.append(request)
+        else:
+            self.scheduler.since_prefill += 1
         if planned.decodes:
             batch.steps += 1
             batch.context += planned.decodes

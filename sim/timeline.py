@@ -213,19 +213,21 @@ class Timeline:
         segment = self.segment_of(iteration)
         offset = iteration - self.first[segment]
         out = self.end_ns[segment].copy()
-        inside = offset < self.count[segment] - 1
-        if inside.any():
-            needed = np.unique(segment[inside])
-            wanted = np.flatnonzero(inside)
-            order = wanted[np.argsort(iteration[wanted], kind="stable")]
-            for piece in self.pieces(needed):
-                numbers = self.first[piece.segment] + piece.offset
-                low = np.searchsorted(iteration[order], numbers[0])
-                high = np.searchsorted(iteration[order], numbers[-1], side="right")
-                mine = order[low:high]
-                mine = mine[np.isin(segment[mine], needed)]
-                out[mine] = piece.end_ns[np.searchsorted(numbers, iteration[mine])]
+        inside = np.flatnonzero(offset < self.count[segment] - 1)
+        for piece, mine, at in self.pieces_of(iteration, inside):
+            out[mine] = piece.end_ns[at]
         return out
+
+    def pieces_of(self, iteration: Ints, wanted: Ints) -> Iterator[tuple[Piece, Ints, Ints]]:
+        """The pieces in which the iterations at places *wanted* lie, each with the places of those
+        that lie in it, and where in it they do."""
+        order = wanted[np.argsort(iteration[wanted], kind="stable")]
+        rising = iteration[order]
+        for piece in self.pieces(np.unique(self.segment_of(rising))):
+            numbers = self.first[piece.segment] + piece.offset
+            low = np.searchsorted(rising, numbers[0])
+            high = np.searchsorted(rising, numbers[-1], side="right")
+            yield piece, order[low:high], np.searchsorted(numbers, rising[low:high])
 
     def start_of_next(self, time_ns: Ints) -> Ints:
         """The number of the first iteration that starts at or after each moment."""

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from sampled import TOPICS, case, policy_case
+from sampled import sampled_runs
 
 from experiments.load import spec_of
 from experiments.output import OutputError
 from experiments.perfetto import chosen, counters, events, write_trace
 from experiments.results import Results, Saved
 from experiments.run import run
-from sim import Analysis, Cell, Run, simulate
+from sim import Analysis, Cell, Run
 from sim.membership import membership, token_times
 
 PER_TOPIC = 8
@@ -110,18 +109,9 @@ def ran(made: Run) -> Ran:
     return Ran("some", None, 1, {}, Path("nowhere"), made)
 
 
-def runs() -> Iterator[tuple[str, Run]]:
-    for topic in (*TOPICS, None):
-        for seed in range(PER_TOPIC):
-            made = case(seed) if topic is None else policy_case(seed, topic)
-            horizon = made.config.horizon_ns
-            run = simulate(made.trace, made.server, made.policy, made.curve, horizon_ns=horizon)
-            yield f"{topic} {seed}", run
-
-
 def test_every_kind_of_run_keeps_the_rules() -> None:
     kinds: set[str] = set()
-    for _name, made in runs():
+    for _name, made in sampled_runs(PER_TOPIC):
         found = list(events(ran(made), 1))
         check({"displayTimeUnit": "ms", "traceEvents": found})
         kinds |= {event["name"] for event in found if event["ph"] in "Ci"}
@@ -155,7 +145,7 @@ def test_a_checker_that_lets_overlaps_pass_is_none() -> None:
 
 
 def test_slices_and_counters_say_what_happened() -> None:
-    for name, made in runs():
+    for name, made in sampled_runs(PER_TOPIC):
         analysis = Analysis(made)
         line, bounds = analysis.timeline, analysis.boundaries
         found = list(events(ran(made), 1))
@@ -199,7 +189,7 @@ def test_slices_and_counters_say_what_happened() -> None:
 def test_phases_are_the_cells_of_batch_membership() -> None:
     names = {"prefill": Cell.PREFILL, "decode": Cell.DECODE}
     names |= {"paused": Cell.PAUSED, "stranded": Cell.STRANDED}
-    for name, made in runs():
+    for name, made in sampled_runs(PER_TOPIC):
         analysis = Analysis(made)
         whole = membership(made, analysis.timeline, 1, analysis.timeline.iterations)
         drawn = np.zeros_like(whole.cell)

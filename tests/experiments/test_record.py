@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import get_args, get_type_hints
 
 import numpy as np
 import pytest
-from sampled import TOPICS, case, policy_case
+from sampled import case, sampled_runs
 
 from experiments.output import OutputError
 from experiments.record import COLUMNS, PARTS, read_record, write_record
@@ -21,7 +20,6 @@ from sim import (
     Host,
     Mixed,
     Order,
-    Run,
     Server,
     Static,
     StepTimeError,
@@ -34,19 +32,9 @@ from sim import (
 PER_TOPIC = 8
 
 
-def runs() -> Iterator[tuple[str, Run]]:
-    """Of every kind that there is, with and without a horizon."""
-    for topic in (*TOPICS, None):
-        for seed in range(PER_TOPIC if topic else 5 * PER_TOPIC):
-            made = case(seed) if topic is None else policy_case(seed, topic)
-            horizon = made.config.horizon_ns
-            run = simulate(made.trace, made.server, made.policy, made.curve, horizon_ns=horizon)
-            yield f"{topic} {seed}", run
-
-
 def test_everything_that_was_told_of_a_run_is_told_of_its_record(tmp_path: Path) -> None:
     seen = {"static": 0, "asynchronous": 0, "declared": 0}
-    for name, run in runs():
+    for name, run in sampled_runs(PER_TOPIC, plain=5 * PER_TOPIC):
         path = tmp_path / "record.npz"
         write_record(Analysis(run), path)
         read = read_record(path)

@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
-from sampled import TOPICS, case, policy_case
+from sampled import sampled_runs
 
 from experiments.stretches import NOBODY, stretches
-from sim import Cell, Run, membership, simulate, token_times
+from sim import Cell, membership, token_times
 from sim.timeline import Timeline
 
 PER_TOPIC = 20
 
 
-def runs() -> Iterator[tuple[str, Run]]:
-    for topic in (*TOPICS, None):
-        for seed in range(PER_TOPIC):
-            made = case(seed) if topic is None else policy_case(seed, topic)
-            horizon = made.config.horizon_ns
-            run = simulate(made.trace, made.server, made.policy, made.curve, horizon_ns=horizon)
-            yield f"{topic} {seed}", run
-
-
 def test_stretches_are_the_cells_of_batch_membership_joined() -> None:
     kinds: set[int] = set()
     stranded = 0
-    for name, run in runs():
+    for name, run in sampled_runs(PER_TOPIC):
         line = Timeline(run)
         whole = membership(run, line, 1, line.iterations)
         found = stretches(run, line)
@@ -50,7 +39,7 @@ def test_stretches_are_the_cells_of_batch_membership_joined() -> None:
 
 
 def test_neighbours_differ() -> None:
-    for name, run in runs():
+    for name, run in sampled_runs(PER_TOPIC):
         found = stretches(run, Timeline(run))
         same = (found.slot[1:] == found.slot[:-1]) & (found.stay[1:] == found.stay[:-1])
         assert np.all(found.first[1:][same] == found.last[:-1][same] + 1), name
@@ -59,7 +48,7 @@ def test_neighbours_differ() -> None:
 
 
 def test_tokens_so_far_are_those_whose_time_has_come() -> None:
-    for name, run in runs():
+    for name, run in sampled_runs(PER_TOPIC):
         line = Timeline(run)
         if not line.iterations:
             continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
@@ -30,6 +30,7 @@ from sim import (
     PrefillFirst,
     Priority,
     Reserved,
+    Run,
     Server,
     ShortestPredicted,
     ShortestPrompt,
@@ -39,6 +40,7 @@ from sim import (
     Swap,
     Table,
     Trace,
+    simulate,
     trace_of,
 )
 from sim import Random as RandomOrder
@@ -211,6 +213,17 @@ def case(seed: int, count: int | None = None) -> Case:
     if chance.random() < 0.5:
         made = on_boundaries(chance, made)
     return made
+
+
+def sampled_runs(per_topic: int, plain: int | None = None) -> Iterator[tuple[str, Run]]:
+    """Simulated runs of every kind that there is, with and without a horizon, with their names:
+    *per_topic* of each topic, and *plain* (by default as many) of none."""
+    for topic in (*TOPICS, None):
+        for seed in range(per_topic if topic or plain is None else plain):
+            made = case(seed) if topic is None else policy_case(seed, topic)
+            horizon = made.config.horizon_ns
+            run = simulate(made.trace, made.server, made.policy, made.curve, horizon_ns=horizon)
+            yield f"{topic} {seed}", run
 
 
 def policy_case(seed: int, only: str | None = None) -> Case:
