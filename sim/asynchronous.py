@@ -44,14 +44,23 @@ class AsyncReplica(IterationReplica):
         # by version: which decodes cross a block boundary in which of the next iterations
         self.rings: dict[int, bytes] = {}
         self.planned_version = -1
-        now = before = 0
+        now, before = int(self.env.now), 0
+        desk = self.desk
         while True:
+            if desk is not None and (desk.reactive or desk.due_ns <= now):
+                yield desk.turn()
             if self.next_arrival <= now or self.patience.next_ns <= now:
                 self.arrive(now)
+                if desk is not None and desk.due_ns <= now:
+                    continue  # who was given up made room for another
             if self.pending is None:
                 if not batch.running and not waiting and not queue.endless:
                     if self.next_arrival > self.horizon or self.next_arrival == NEVER:
-                        return
+                        if desk is None:
+                            return
+                        yield desk.mail(self)
+                        now = int(self.env.now)
+                        continue
                     yield self.env.timeout(self.next_arrival - now)
                     now = self.next_arrival
                     continue
@@ -259,7 +268,7 @@ class AsyncReplica(IterationReplica):
             return None
         until = NEVER
         if self.reactive or free_slots or not self.patient or self.counts:
-            until = self.next_arrival - now
+            until = min(self.next_arrival - now, self.unsure_ns(now))
         until = min(until, self.patience.next_ns - now)
         count, duration, last, gap = leap_asynchronously(
             self.curve,

@@ -6,10 +6,10 @@ Prefers no request to another: that is the scheduler's. Alone knows the true out
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import simpy
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from sim.executor import Measured
 from sim.kv import Paged
+from sim.leap import Leap
 from sim.log import PACK_MOVE, Log, Recorder, finished
 from sim.orders import Order
 from sim.patience import Patience
@@ -33,6 +34,32 @@ PROGRESS_EVERY = 1 << 20  # bytes of record between two calls of the progress fu
 
 Progress = Callable[[int, int], None]
 """Called now and then with (simulated time in ns, requests completed)."""
+
+
+class Desk(Protocol):
+    """What a replica of a cluster asks of whoever sends it requests (`sim.cluster.desk`).
+
+    ``due_ns`` is the next moment at which somebody may be sent a request, as far as is known;
+    ``reactive``: deliveries can make it an earlier one.
+    """
+
+    due_ns: int
+    reactive: bool
+
+    def turn(self) -> simpy.Event:
+        """An event of this moment, after requests that arrive now have been sent."""
+        ...
+
+    def mail(self, replica: Replica) -> simpy.Event:
+        """An event of the moment at which *replica* is sent a request."""
+        ...
+
+    def moved(
+        self, replica: Replica, began: Sequence[Request], back: Sequence[Request], now: int
+    ) -> None:
+        """*replica* has given slots to some now, and sent others back to its queue."""
+        ...
+
 
 NEW, WAITING, PREFILL, DECODE = State.NEW, State.WAITING, State.PREFILL, State.DECODE
 PREEMPTED, COMPLETED, REJECTED = State.PREEMPTED, State.COMPLETED, State.REJECTED
@@ -106,6 +133,10 @@ class Replica:
     refuses: Callable[[Request], Reason | None]
     streams = True
     """Whether clients see each token as it is made."""
+    desk: Desk | None = None
+    """Who sends the requests, where a router does."""
+    leaping: Leap | None = None
+    """The run of iterations under way that a request may cut, if one is sent."""
 
     def __init__(
         self,
@@ -143,10 +174,36 @@ class Replica:
 
     def execute(self) -> None:
         """Run to the horizon, or until nothing runs, waits or can still arrive."""
-        self.env.process(self.serve())
-        self.env.run()
+        if self.desk is None:
+            self.env.process(self.serve())
+            self.env.run()
         if self.next_arrival <= self.horizon < NEVER:
             self.intake(self.horizon)  # no boundary: nobody gives up
+
+    def join(self, env: simpy.Environment, desk: Desk) -> simpy.Process:
+        """Serve on *env*, beside other replicas, what *desk* sends; `run` follows."""
+        self.env, self.desk = env, desk
+        return env.process(self.serve())
+
+    def minds(self, more: int) -> bool:
+        """Whether one sent now, behind *more* not yet taken in, may cut the run under way."""
+        raise NotImplementedError
+
+    @property
+    def blocks_in_use(self) -> int:
+        """KV blocks in use now: of the iteration under way, or of the one that has just ended."""
+        return self.pool.total - self.pool.free
+
+    def unsure_ns(self, now: int) -> int:
+        """How long from *now* on nobody can be sent a request: for runs that none may cut."""
+        desk = self.desk
+        if desk is None:
+            return NEVER
+        return 0 if desk.reactive else desk.due_ns - now
+
+    def run(self) -> Run:
+        """Simulate and return what happened."""
+        raise NotImplementedError
 
     def serve(self) -> Generator[simpy.Event, Any, None]:
         """The replica's process: boundary, iteration, boundary, …"""
@@ -253,7 +310,7 @@ class Replica:
         )
         if self.reactive:
             self.refused += 1
-            if self.refused == MOST_REFUSED:
+            if self.refused == MOST_REFUSED and (self.desk is None or self.desk.reactive):
                 raise UnservableError(
                     f"{MOST_REFUSED:,} requests in a row were refused ({reason.text}); the server "
                     "can serve none of them: raise its limits or shorten the requests"

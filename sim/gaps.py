@@ -204,6 +204,18 @@ class Gaps:
             out.append(found[low] + (place - low) * (found[high] - found[low]))
         return out
 
+    def multiset(self) -> tuple[Ints, Ints]:
+        """All gaps in ns, none in order, and how many tokens had each."""
+        values, weights = [self.values], [self.weights]
+        for piece in self.timeline.pieces():
+            weight = np.where(
+                piece.offset == 0, self.first_weight[piece.segment], self.weight[piece.segment]
+            )
+            some = weight > 0
+            values.append(piece.length_ns[some])
+            weights.append(weight[some])
+        return _joined(values), _joined(weights)
+
     def _order_statistics(self, ranks: list[int]) -> list[int]:
         line = self.timeline
         busy = np.flatnonzero(self.weight > 0)

@@ -120,6 +120,11 @@ class TokenGaps:
         order = np.argsort(gaps, kind="stable")
         return gaps[order], np.cumsum(weights[order])
 
+    def multiset(self) -> tuple[Ints, Ints]:
+        """All gaps in ns, and how many tokens had each."""
+        gaps, total = self._multiset
+        return gaps, np.diff(total, prepend=0)
+
     @property
     def count(self) -> int:
         """How many gaps there are: one per token but a request's first."""

@@ -13,7 +13,7 @@ import simpy
 
 from sim.decision import Decision, Limit
 from sim.engine import NEVER, InvariantError, Progress
-from sim.leap import leap
+from sim.leap import Leap, leap
 from sim.log import PACK_CHUNK, PACK_GAP, PACK_PAUSE, PACK_PHASE, PACK_SEGMENT
 from sim.orders import Order
 from sim.settings import Chunked, Mixed, PrefillFirst, Server
@@ -65,19 +65,28 @@ class IterationReplica(SlotReplica):
         ends, grows = self.calendar.values, pool.grows
         segments = self.record.segments
         fast, reactive = self.fast_forward, self.reactive
-        now = 0
+        now = int(env.now)
         plain, patient, displaces = self.plain, self.patient, scheduler.displaces
         moody = displaces and (self.order.demotes or not self.order.steady)
         settled = self.order.steady and type(self.order).promoted is Order.promoted
         ranks = batch.ranks if settled else None  # else those who wait may become more urgent
         swapped = scheduler.swapped.waiting
+        desk = self.desk
         while True:
+            if desk is not None and (desk.reactive or desk.due_ns <= now):
+                yield desk.turn()
             if self.next_arrival <= now or self.patience.next_ns <= now:
                 self.arrive(now)
+                if desk is not None and desk.due_ns <= now:
+                    continue  # who was given up made room for another
             if not running and not waiting and not endless and not swapped:
                 # idle: sleep to the next arrival
                 if self.next_arrival > horizon or self.next_arrival == NEVER:
-                    return
+                    if desk is None:
+                        return
+                    yield desk.mail(self)
+                    now = int(env.now)
+                    continue
                 yield timeout(self.next_arrival - now)
                 now = self.next_arrival
                 continue
@@ -185,7 +194,13 @@ class IterationReplica(SlotReplica):
             self.count += count
             self.iterations += count
             scheduler.since_prefill += count
-            yield timeout(duration)
+            if desk is None or count == 1:
+                yield timeout(duration)
+            else:
+                leap_ = Leap(now, decodes, context, count, duration, gap)
+                yield from self.leap_until_sent(leap_)
+                self.shorten(count - leap_.count)
+                count, end = leap_.count, now + leap_.duration
             if count > 1 and grows:  # those of the first were taken with its decision
                 pool.free -= batch.growth(batch.steps + 1, count - 1)
             batch.steps += count
@@ -260,6 +275,39 @@ class IterationReplica(SlotReplica):
         return max(0, moving - step) if swap.overlap else moving
 
     # -- runs in which nothing changes ---------------------------------------------------------
+
+    def leap_until_sent(self, leap_: Leap) -> Generator[simpy.Event, Any, None]:
+        """Wait for the end of *leap_*, which a request that is sent meanwhile may cut."""
+        self.leaping = leap_
+        env = self.env
+        while (left := leap_.start + leap_.duration - int(env.now)) > 0:
+            try:
+                yield env.timeout(left)
+            except simpy.Interrupt:
+                leap_.cut(self.curve, int(env.now))
+        self.leaping = None
+
+    def shorten(self, fewer: int) -> None:
+        """The run that was begun has *fewer* iterations."""
+        self.count -= fewer
+        self.iterations -= fewer
+        self.scheduler.since_prefill -= fewer
+
+    def minds(self, more: int) -> bool:
+        """Whether one sent now, behind *more* not yet taken in, may cut the run under way."""
+        if self.scheduler.displaces or not self.patient or self.counts:
+            return True
+        waiting = len(self.queue.waiting) + more
+        return bool(self.batch.free_slots) and (not waiting or self.looks_past(waiting))
+
+    @property
+    def blocks_in_use(self) -> int:
+        """KV blocks in use now: of the iteration under way, or of the one that has just ended."""
+        used = self.pool.total - self.pool.free
+        if self.leaping is not None and self.pool.grows:
+            begun = self.leaping.begun(self.curve, int(self.env.now))
+            used += self.batch.growth(self.batch.steps + 1, begun - 1)
+        return used
 
     def until_shortage(self, count: int) -> int:
         """At most *count* iterations, the first with its blocks taken, before blocks may lack."""

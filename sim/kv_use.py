@@ -86,7 +86,8 @@ class KvUse:
         at = [self._free_at(leaves), self._free_at(ends)]
         change = [-entries[some].astype(np.int64) for some in (leaves, ends)]
         change[0] -= self._uncounted(leaves)
-        if run.server.prefix_caching or run.server.preemption == "swap":
+        brought = "received_tokens" in run.requests.attributes
+        if brought or run.server.prefix_caching or run.server.preemption == "swap":
             at.append(moves.iteration[joins])
             change.append(entries[joins].astype(np.int64))
         return np.concatenate(at), np.concatenate(change)

@@ -2,9 +2,42 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from sim.steptime import StepTime
+
+ENDLESS = 1 << 62
+
+
+@dataclass(slots=True)
+class Leap:
+    """A run of *count* iterations of the same decodes under way since *start*, each of which waits
+    *gap* ns: it lasts *duration* ns unless it is cut; *warned*: it is going to be."""
+
+    start: int
+    decodes: int
+    context: int
+    count: int
+    duration: int
+    gap: int
+    warned: bool = False
+
+    def cut(self, curve: StepTime, now: int) -> None:
+        """End it at its first end at or after *now*."""
+        self.count, self.duration = self._first_end(curve, now)
+
+    def begun(self, curve: StepTime, now: int) -> int:
+        """How many of its iterations had begun before *now*, at least one."""
+        return self._first_end(curve, now)[0]
+
+    def _first_end(self, curve: StepTime, now: int) -> tuple[int, int]:
+        shape = (self.decodes, self.context)
+        until = now - self.start
+        if self.gap:
+            return leap(curve, *shape, self.count, until, ENDLESS, self.gap)
+        return curve.advance_ns(*shape, self.decodes, self.count, until, ENDLESS)
 
 
 def leap(

@@ -48,7 +48,7 @@ def summary(analysis: Analysis, slo: Slo | None = None) -> dict[str, Value]:
     result["recoverable_slot_iterations"] = analysis.boundaries.recoverable()
     result["prefill_tokens"] = int(run.log.chunks["tokens"].sum())
     result["prefill_tokens_useful"] = int(run.log.chunks["useful"].sum())
-    tokens, last_token = _token_events(analysis)
+    tokens, last_token = token_events(analysis)
     result["output_tokens"] = tokens
     result["completed_output_tokens"] = int(out.output_tokens[completed].sum())
     result["preemptions"] = int(out.preemptions.sum())
@@ -89,7 +89,7 @@ def summary(analysis: Analysis, slo: Slo | None = None) -> dict[str, Value]:
     return result
 
 
-def _token_events(analysis: Analysis) -> tuple[int, int | None]:
+def token_events(analysis: Analysis) -> tuple[int, int | None]:
     """(token events of the run, when the last of them happened)."""
     run, line, moves = analysis.run, analysis.timeline, analysis.moves
     made = line.token_decodes

@@ -41,6 +41,9 @@ class Reason(IntEnum):
     CANCELED = 14
     TTFT_TIMEOUT = 15
     TIMEOUT = 16
+    QUEUE_FULL = 17
+    SHED = 18
+    REPLICA_FAILED = 19
 
     @property
     def text(self) -> str:
@@ -138,6 +141,7 @@ class Request:
     tenant: Hashable = None
     deadline_ns: int | None = None
     predicted_output_tokens: int | None = None
+    session: Hashable = None
     prefix_group: Hashable = None
     prefix_tokens: int = 0
     hash_ids: tuple[int, ...] | None = None
@@ -146,6 +150,7 @@ class Request:
     cancel_after_tokens: int | None = None
     ttft_timeout_ns: int | None = None
     timeout_ns: int | None = None
+    received_tokens: int = 0
 
     def __init__(self, index: int, arrival_ns: int, prompt_tokens: int, limit: int) -> None:
         self.index = index
@@ -194,6 +199,7 @@ ATTRIBUTES = (
     "tenant",
     "deadline_ns",
     "predicted_output_tokens",
+    "session",
     "prefix_group",
     "prefix_tokens",
     "hash_ids",
@@ -202,5 +208,6 @@ ATTRIBUTES = (
     "cancel_after_tokens",
     "ttft_timeout_ns",
     "timeout_ns",
+    "received_tokens",
 )
 """What a `Described` request may say, by the name of its column in `sim.trace`."""

@@ -48,6 +48,7 @@ class StaticReplica(Replica):
         self.refuses = self._refuses
         self.rows: list[Row] = []  # segments of the running batch, not yet recorded
         self.batch: Launched | None = None
+        self.running = 0  # blocks of that batch
         self.host = server.host
         self.timed = server.host is not None
         self.streams = policy.delivery == "streamed"
@@ -62,14 +63,15 @@ class StaticReplica(Replica):
 
     def run(self) -> Run:
         """Simulate and return what happened."""
-        self.running = 0
         self.execute()
         return self.result(self.server, self.policy, self.running, True)
 
     def serve(self) -> Generator[simpy.Event, Any, None]:
-        env, queue = self.env, self.queue
+        env, queue, desk = self.env, self.queue, self.desk
         while True:
             now = int(env.now)
+            if desk is not None and (desk.reactive or desk.due_ns <= now):
+                yield desk.turn()
             self.arrive(now)
             wake = now
             if queue.at(0) is None:
@@ -84,8 +86,13 @@ class StaticReplica(Replica):
                         return
                     continue
             if wake > self.horizon or wake == NEVER:
-                return
-            yield env.timeout(wake - now)
+                if desk is None:
+                    return
+                yield desk.mail(self)
+            elif desk is None:
+                yield env.timeout(wake - now)
+            else:
+                yield desk.mail(self) | env.timeout(wake - now)
 
     # -- who runs, and when ----------------------------------------------------------------------
 
@@ -130,7 +137,8 @@ class StaticReplica(Replica):
             return now
         if self.queue.at(len(members)) is not None:
             return now  # the next one does not fit: the batch is full
-        upcoming = self.next_arrival if self.next_arrival <= self.horizon else NEVER
+        upcoming = self.next_arrival if self.desk is None else self.desk.due_ns
+        upcoming = upcoming if upcoming <= self.horizon else NEVER
         if policy.drain and upcoming == NEVER:
             return now
         due = NEVER
@@ -161,12 +169,17 @@ class StaticReplica(Replica):
             useful = min(request.prompt_tokens, tokens)
             self.record.chunks += PACK_CHUNK(self.iterations, 0, request.index, tokens, useful)
         self.admitted += n
+        if self.desk is not None:
+            self.desk.moved(self, members, (), now)
         self.rows = []
         self._row(now, now + duration, 1, 0, 0, n, host)
         yield self.env.timeout(duration)
+        yield from self._sent()
         batch.iterations = 1
         self._boundary(batch, now + duration)
         done = yield from self._decode(batch, prompts, now + duration)
+        if self.desk is not None:
+            yield self.desk.turn()  # whoever arrives at this moment waited for this batch
         self._close(batch)
         if done:
             self.pool.free += batch.blocks
@@ -211,6 +224,8 @@ class StaticReplica(Replica):
             until = NEVER
             if self.reactive or not self.patient:
                 until = min(self.next_arrival, self.patience.next_ns) - now
+                if not self.patient:
+                    until = min(until, self.unsure_ns(now))
             count = count if self.fast_forward else 1
             left = self.horizon - now
             ends, duration, host = self.decode(rows, context, count, until, left)
@@ -218,11 +233,17 @@ class StaticReplica(Replica):
                 return False
             self._row(now, now + duration, ends, n, context, 0, host)
             yield self.env.timeout(duration)
+            yield from self._sent()
             self.iterations += ends
             now += duration
             batch.iterations += ends
             self._boundary(batch, now)
         return True
+
+    def _sent(self) -> Generator[simpy.Event, Any, None]:
+        """Wait for those who arrive at this moment, where it matters within a batch."""
+        if self.desk is not None and not self.patient:
+            yield self.desk.turn()
 
     def prefill(self, members: list[Request], prompts: list[int]) -> tuple[int, int]:
         """How long the prefill of *members*, charged so many tokens each, lasts: (step, host)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sim.engine import Progress, Run
 from sim.front_end import at_the_queue
 from sim.iteration_level import IterationReplica
+from sim.received import brings_entries
 from sim.request_level import StaticReplica
 from sim.settings import Policy, Server, Static
 from sim.source import Source, TraceSource
@@ -39,13 +40,27 @@ def simulate(
     source = TraceSource(work) if isinstance(work, Trace) else work
     if source.endless and horizon_ns is None:
         raise ValueError("an endless backlog needs a horizon_s to end at")
+    return replica_of(source, server, policy, curve, horizon_ns, fast_forward, progress).run()
+
+
+def replica_of(
+    source: Source,
+    server: Server,
+    policy: Policy,
+    curve: StepTime,
+    horizon_ns: int | None = None,
+    fast_forward: bool = True,
+    progress: Progress | None = None,
+) -> StaticReplica | IterationReplica:
+    """The replica that serves *source*, not yet running. ValueError where requests bring KV entries
+    along that it cannot take in."""
     if isinstance(policy, Static):
-        return StaticReplica(
-            source, curve, server, policy, horizon_ns, fast_forward, progress
-        ).run()
-    replica = IterationReplica
+        if brings_entries(source):
+            raise ValueError("static scheduling takes no requests that bring KV entries along")
+        return StaticReplica(source, curve, server, policy, horizon_ns, fast_forward, progress)
+    kind = IterationReplica
     if server.scheduling == "asynchronous":
         from sim.asynchronous import AsyncReplica
 
-        replica = AsyncReplica
-    return replica(source, curve, server, policy, horizon_ns, fast_forward, progress).run()
+        kind = AsyncReplica
+    return kind(source, curve, server, policy, horizon_ns, fast_forward, progress)

@@ -15,6 +15,7 @@ from sim.decision import Decision
 from sim.engine import DECODE, PREEMPTED, PREFILL, REJECTED, WAITING, Progress, Replica, Run
 from sim.kv import pool_for
 from sim.log import PACK_MOVE
+from sim.received import Receiving, brings_entries, receiving
 from sim.request import Reason, Request
 from sim.schedulers.chunked import ChunkedScheduler
 from sim.schedulers.iteration_level import IterationLevel
@@ -46,12 +47,15 @@ class SlotReplica(Replica):
     ) -> None:
         if isinstance(policy, Chunked) and server.max_batched_tokens is None:
             server = replace(server, max_batched_tokens=CHUNKED_BUDGET)
-        super().__init__(source, curve, pool_for(server), server, horizon_ns, progress)
+        pool = pool_for(server)
+        if brings_entries(source):
+            pool = receiving(server)
+        super().__init__(source, curve, pool, server, horizon_ns, progress)
         self.policy = policy
         hears = self.order if self.order.counts or self.order.reserves else None
         self.batch = Batch(server.slots, server.block_size, self.pool.grows, hears)
         self.scheduler = _scheduler(policy, server, self)
-        if not self.patient:
+        if not self.patient or isinstance(pool, Receiving):
             self.scheduler.plain = False
         self.plain = self.scheduler.plain
         if not self.plain:
@@ -113,6 +117,9 @@ class SlotReplica(Replica):
                 self.patience.runs(request)
         for request in decision.preempted:
             self._preempt(request, decision, now, KV_EXHAUSTED)
+        if self.desk is not None:
+            began = [*decision.resumed, *decision.admitted]
+            self.desk.moved(self, began, decision.preempted, now)
 
     def _resume(self, request: Request, now: int) -> None:
         """*request* goes on where it was, its KV entries having been kept."""
@@ -191,6 +198,8 @@ class SlotReplica(Replica):
                 self.pool.give_back(request, entries, blocks)
             self._preempt(request, decision, now, DISPLACED)
         self.moving += decision.swapped
+        if self.desk is not None:
+            self.desk.moved(self, (), gone, now)
 
     def seniority(self, request: Request) -> tuple[int, int]:
         running = request in self.batch.running

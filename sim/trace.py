@@ -31,6 +31,7 @@ OPTIONAL: tuple[str, ...] = (
     "attempt",
     "retry_of",
     "sent_ns",
+    "received_tokens",
 )
 """Optional columns. ``max_tokens`` is the limit L the scheduler may see (default: the true
 length, an oracle). ``tenant``, ``session``, ``prefix_group`` and ``label`` may be text.
@@ -39,7 +40,8 @@ count from the arrival. ``hash_ids`` are tuples of integers, one for every ``has
 of the prompt: equal ids mean equal tokens up to the end of that block. ``attempt`` counts the
 sendings of one request from 1, and ``retry_of`` is the index of the first of them (from 0; -1 in
 the first itself). ``sent_ns`` is when a client sent what reached the queue at its arrival
-(`sim.front_end`); all latencies count from it."""
+(`sim.front_end`); all latencies count from it. ``received_tokens``, fewer than the prompt, are the
+KV entries that a request brings along from another server (`sim.received`)."""
 
 LEAST: dict[str, int | None] = {
     "max_tokens": 1,
@@ -55,6 +57,7 @@ LEAST: dict[str, int | None] = {
     "timeout_ns": 1,
     "hash_tokens": 1,
     "sent_ns": 0,
+    "received_tokens": 0,
 }
 """Optional columns of whole numbers, and the least of each (None: any)."""
 
@@ -65,6 +68,7 @@ MAY_LACK = frozenset(LEAST) - {
     "attempt",
     "retry_of",
     "sent_ns",
+    "received_tokens",
 }
 """Those of them that may hold None: no value."""
 
