@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from calibrate.benchmarks import aiperf, guidellm, vllm
+from calibrate.benchmarks import aiperf, aiperf_summary, guidellm, vllm
 from calibrate.benchmarks.document import Values, load
 from calibrate.benchmarks.result import Result
 from calibrate.published.reading import ReadError
@@ -44,16 +44,16 @@ def read_result(path: Path, said: str | None = None, number: int | None = None) 
         return _guidellm(path, values, number)
     if found == aiperf.NAME:
         _only(path, number, 1)
-        if aiperf.is_record(values.values[0]):
-            return aiperf.read_records(path, values)
-        return aiperf.read_summary(path, values.values[0])
+        if aiperf.is_ours(values.values[0]):
+            return aiperf.read(path, values)
+        return aiperf_summary.read(path, values.values[0])
     return vllm.read(path, values.values[_chosen(path, number, len(values.values)) - 1])
 
 
 def _format_of(value: Any) -> str | None:
     if guidellm.is_ours(value):
         return guidellm.NAME
-    if aiperf.is_record(value) or aiperf.is_summary(value):
+    if aiperf.is_ours(value) or aiperf_summary.is_ours(value):
         return aiperf.NAME
     return vllm.NAME if vllm.is_ours(value) else None
 

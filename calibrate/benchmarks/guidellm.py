@@ -1,8 +1,8 @@
 """guidellm's `benchmarks.json`: one of its benchmarks as a `Result`.
 
-Checked against three layouts of vllm-project/guidellm: rows with `start_time` (0.2,
-benchmark/benchmark.py at 47ce2924), with `scheduler_info.request_timings` (benchmark/objects.py at
-414febe6), and with `request_start_time` (0.4 and later, schemas/base/request_stats.py at 31c74ea2).
+Checked against the code of guidellm 0.2.1 and 0.3.1 (rows with `start_time`), of a state between
+releases (`scheduler_info.request_timings`, benchmark/objects.py at 414febe6 of
+vllm-project/guidellm), and of 0.4.0 and 0.8.1 (`request_start_time`).
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ STARTS = (
 )
 ERRORS = (("error",), ("info", "error"), ("scheduler_info", "error"))
 STRATEGIES = (("config", "strategy"), ("scheduler", "strategy"), ("args", "strategy"))
+MADE = ("scheduler_metrics", "requests_made", "successful")
 TOTALS = (("metrics", "request_totals"), ("request_totals",))
 
 
@@ -103,17 +104,19 @@ def read(path: Path, document: Any, number: int) -> Result:
     totals = next((t for p in TOTALS if isinstance(t := _inside(value, p), dict)), {})
     answered = totals.get("successful")
     count = answered if isinstance(answered, int) else len(rows)
+    made = _inside(value, MADE)  # with warm-up and cool-down, whose rows are kept too
+    whole = max(count, made) if isinstance(made, int) else count
     failed = _failed(value, totals)
     if not count:
         total = sum(failed.values())
         raise_all(path, [f"{at}: no request was answered, {total} failed; nothing to compare"])
     notes = []
     requests = None
-    if rows and len(rows) >= count:
+    if rows and len(rows) >= whole:
         requests = _requests(path, rows, at)
     elif rows:
         notes.append(
-            f"the file keeps {len(rows)} of {count} requests (guidellm sampled them): figures are "
+            f"the file keeps {len(rows)} of {whole} requests (guidellm sampled them): figures are "
             "compared, requests cannot be"
         )
     figures, prompt, output = _figures(path, value, at, count, needed=requests is None)
@@ -232,7 +235,7 @@ def _known(block: Distribution) -> Known:
 
 def _load(value: Any, count: int) -> Offered | None:
     said = _first(value, STRATEGIES)
-    if not isinstance(said, dict):
+    if not isinstance(said, dict) or said.get("rampup_duration"):
         return None
     kind = said.get("type_", said.get("kind"))
     streams, rate, cap = (said.get(name) for name in ("streams", "rate", "max_concurrency"))
