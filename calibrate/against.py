@@ -8,18 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 
-from calibrate.compare import latencies, statistics, table
+from calibrate.compare import gap_statistics, latencies, statistics, table
 from calibrate.faults import CalibrationError
 from calibrate.measured_run import MeasuredRun
 from calibrate.samples import Floats
 from sim import FrontEnd, Host, Run, Server, StepTime, simulate
+from sim.gaps_by_token import TokenGaps
 from sim.settings import Policy
 from sim.steptime import with_overhead
+from sim.timeline import Timeline
 
 OVERHEADS = {"overhead": "base_s", "mixed": "mixed_base_s"}
 """The term of the step times that each of these adds to."""
@@ -68,22 +72,32 @@ class Setup:
 def replayed(measured: MeasuredRun, setup: Setup) -> pd.DataFrame:
     """What the simulation gives each request, in the order of *measured*: ttft_s, tpot_s, e2e_s
     (NaN where it was not completed), and finished_s since the first arrival."""
-    run = simulate(measured.trace, setup.server, setup.policy, setup.curve)
-    return per_request(run, measured)
+    return per_request(played(measured, setup), measured)
+
+
+def played(measured: MeasuredRun, setup: Setup) -> Run:
+    """The simulation itself."""
+    return simulate(measured.trace, setup.server, setup.policy, setup.curve)
 
 
 def per_request(run: Run, measured: MeasuredRun) -> pd.DataFrame:
     frame = latencies(run)
     sent = run.requests.attributes.get("sent_ns", run.requests.arrival_ns)
     frame["finished_s"] = sent / 1e9 + frame["e2e_s"]
-    # behind a front end requests join in another order than they were sent
+    return frame.iloc[_places(run, measured)].reset_index(drop=True)
+
+
+def _places(run: Run, measured: MeasuredRun) -> NDArray[np.intp]:
+    """Where in *run* each request of *measured* is: behind a front end requests join in another
+    order than they were sent."""
+    sent = run.requests.attributes.get("sent_ns", run.requests.arrival_ns)
     prompt, output = run.requests.prompt_tokens, run.requests.output_tokens
     trace = measured.trace
     ours = np.lexsort((output, prompt, sent))
     theirs = np.lexsort((trace.output_tokens, trace.prompt_tokens, trace.arrival_ns))
-    place = np.empty(len(frame), dtype=np.intp)
+    place = np.empty(len(trace), dtype=np.intp)
     place[theirs] = ours
-    return frame.iloc[place].reset_index(drop=True)
+    return place
 
 
 # --- comparing --------------------------------------------------------------------------------
@@ -109,6 +123,20 @@ def compared(measured: MeasuredRun, simulated: pd.DataFrame, skip: int = 0) -> p
     return table({**statistics(real), **rates[0]}, {**statistics(told[names]), **rates[1]})
 
 
+def compared_gaps(measured: MeasuredRun, run: Run, skip: int = 0) -> pd.DataFrame:
+    """The same of the gaps between tokens, pooled; empty where they were not recorded, and of
+    static batches."""
+    if measured.gaps_ns is None or run.static:
+        return table({}, {})
+    chosen = np.zeros(len(run.requests), dtype=np.bool_)
+    chosen[_places(run, measured)[skip:]] = True
+    told = TokenGaps(run, Timeline(run)).of_ns(chosen)
+    real = np.concatenate(measured.gaps_ns[skip:])
+    if not len(real) or not len(told):
+        return table({}, {})
+    return table(gap_statistics(real), gap_statistics(told))
+
+
 def correlations(measured: MeasuredRun, simulated: pd.DataFrame, skip: int = 0) -> dict[str, float]:
     """Of each latency, request by request; NaN where all are alike."""
     found = {}
@@ -132,24 +160,50 @@ class Fit:
     simulations: int
 
 
+class Target(Protocol):
+    """What a server is fitted to: ``real`` figures of TTFT and TPOT, and what a server gives.
+    ``shifts``: a constant front end does nothing but shift TTFT, since no arrival waits for an
+    answer."""
+
+    @property
+    def real(self) -> Mapping[str, Floats]: ...
+
+    @property
+    def shifts(self) -> bool: ...
+
+    def told(self, setup: Setup) -> Mapping[str, Floats]: ...
+
+
 def fitted(measured: MeasuredRun, setup: Setup, names: Sequence[str], first: int) -> Fit:
     """The times *names* under which the first *first* requests come nearest to what they got.
 
-    Distributions are compared, not requests: where a request lands within a step is chance. A
-    constant front end only shifts everything, so it needs no simulation of its own; of the others
-    the one that helps most comes first, each on a coarse grid and then about its best.
-
+    Distributions are compared, not requests: where a request lands within a step is chance.
     Raises CalibrationError for an unknown name, or when there is nothing to fit to.
     """
+    check_fit(names, first, len(measured))
+    return fitted_to(_First(measured, first), setup, names)
+
+
+def check_fit(names: Sequence[str], first: int, requests: int) -> None:
+    """Raise CalibrationError unless the first *first* of *requests* can be fitted by *names*."""
     for name in names:
         if name not in FITTED:
             raise CalibrationError(f"--fit {name}: unknown; known: {', '.join(FITTED)}")
-    if not 0 < first <= len(measured):
+    if not 0 < first <= requests:
         raise CalibrationError(
-            f"--first {first}: the run has {len(measured)} requests; give a number up to that"
+            f"--first {first}: the run has {requests} requests; give a number up to that"
         )
-    search = _Search(measured, setup, "front_end" in names, first)
-    others = [name for name in FITTED if name in names and name != "front_end"]
+
+
+def fitted_to(target: Target, setup: Setup, names: Sequence[str]) -> Fit:
+    """The times *names* under which a server comes nearest to *target*.
+
+    A front end that only shifts needs no simulation of its own; of the others the one that helps
+    most comes first, each on a coarse grid and then about its best.
+    """
+    shifts = "front_end" in names and target.shifts
+    search = _Search(target, setup, shifts)
+    others = [name for name in FITTED if name in names and not (shifts and name == "front_end")]
     values = dict.fromkeys(others, 0.0)
     front, loss = search.at(values)
     while others:
@@ -158,17 +212,29 @@ def fitted(measured: MeasuredRun, setup: Setup, names: Sequence[str], first: int
         values[name] = best[name][0]
         front, loss = search.at(values)
         others.remove(name)
-    if "front_end" in names:
+    if shifts:
         values = {"front_end": front, **values}
     return Fit({k: float(f"{v:.3g}") for k, v in values.items()}, loss, search.count)
 
 
+class _First:
+    """The first requests of a run that is replayed."""
+
+    shifts = True
+
+    def __init__(self, measured: MeasuredRun, first: int) -> None:
+        self.measured, self.first = measured, first
+        self.real = distribution(measured.table.iloc[:first])
+
+    def told(self, setup: Setup) -> Mapping[str, Floats]:
+        return distribution(replayed(self.measured, setup).iloc[: self.first])
+
+
 class _Search:
-    def __init__(self, measured: MeasuredRun, setup: Setup, shifts: bool, first: int) -> None:
-        self.measured, self.setup = measured, setup
-        self.shifts, self.first = shifts, first
+    def __init__(self, target: Target, setup: Setup, shifts: bool) -> None:
+        self.target, self.setup, self.shifts = target, setup, shifts
         self.count = 0
-        self.real = _distribution(measured.table.iloc[:first])
+        self.real = target.real
         self.known: dict[tuple[tuple[str, float], ...], tuple[float, float]] = {}
 
     def at(self, values: Mapping[str, float]) -> tuple[float, float]:
@@ -177,8 +243,7 @@ class _Search:
         if key not in self.known:
             self.count += 1
             more = {"front_end": 0.0} if self.shifts else {}
-            frame = replayed(self.measured, self.setup.with_values({**values, **more}))
-            told = _distribution(frame.iloc[: self.first])
+            told = self.target.told(self.setup.with_values({**values, **more}))
             self.known[key] = self._shifted(told) if self.shifts else (0.0, self._loss(told, 0.0))
         return self.known[key]
 
@@ -217,7 +282,7 @@ def _between(places: Sequence[float], best: float) -> Iterator[float]:
         yield (best + places[i + 1]) / 2
 
 
-def _distribution(frame: pd.DataFrame) -> dict[str, Floats]:
+def distribution(frame: pd.DataFrame) -> dict[str, Floats]:
     """Mean and quantiles of TTFT and TPOT."""
     found = {}
     for name in ("ttft_s", "tpot_s"):

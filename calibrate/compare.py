@@ -51,6 +51,11 @@ def statistics(frame: pd.DataFrame) -> dict[tuple[str, str], float]:
     return values
 
 
+def gap_statistics(gaps_ns: NDArray[np.int64]) -> dict[tuple[str, str], float]:
+    """Mean and quantiles of gaps between tokens, every gap the same weight."""
+    return statistics(pd.DataFrame({"itl_s": gaps_ns / 1e9}))
+
+
 def side_by_side(measured: Run, simulated: Run) -> pd.DataFrame:
     """Columns metric, statistic, measured, simulated, error (relative, signed: simulated above
     measured is positive)."""

@@ -8,12 +8,13 @@ of arrival that is taken which is nearest to it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from calibrate.published.reading import ReadError
 from calibrate.samples import Floats
@@ -67,12 +68,16 @@ TIMES: Mapping[str, tuple[str, ...]] = {
 @dataclass(frozen=True, slots=True)
 class MeasuredRun:
     """The requests in the order in which they were sent: ``trace``, from 0; and in seconds
-    ``table``: ttft_s, tpot_s (NaN for one token), e2e_s. ``dropped`` rows had no answer."""
+    ``table``: ttft_s, tpot_s (NaN for one token), e2e_s. ``dropped`` rows had no answer, ``failed``
+    says why where that is known. ``gaps_ns``: every gap between tokens, by request, if recorded."""
 
     trace: Trace
     table: pd.DataFrame
     dropped: int
     columns: Mapping[str, str]
+    gaps_ns: Sequence[NDArray[np.int64]] | None = None
+    failed: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.trace)

@@ -20,16 +20,25 @@ WIDE = 8.0
 
 
 def draw_against(
-    measured: pd.DataFrame, simulated: Mapping[str, pd.DataFrame], title: str, path: Path
+    measured: pd.DataFrame | None,
+    simulated: Mapping[str, pd.DataFrame],
+    title: str,
+    path: Path,
+    figures: Mapping[tuple[str, str], float] | None = None,
 ) -> None:
-    """Cumulative distributions of each latency: the measured one, and that of every scheduler."""
+    """Cumulative distributions of each latency: the measured one, and that of every scheduler.
+    Where nothing but *figures* was measured, by (metric, statistic), its quantiles are points."""
     with in_style():
         figure = Figure(figsize=(7.2, 2.9), layout="constrained")
         FigureCanvasAgg(figure)
         for axes, (metric, label) in zip(
             figure.subplots(1, len(LABELS), sharey=True), LABELS.items(), strict=True
         ):
-            _panel(axes, measured[metric], {k: v[metric] for k, v in simulated.items()}, label)
+            told = {k: v[metric] for k, v in simulated.items()}
+            if measured is None:
+                _points(axes, metric, figures or {}, told, label)
+            else:
+                _panel(axes, measured[metric], told, label)
         axes = figure.axes[0]
         axes.set_ylabel("share of requests")
         handles, labels = axes.get_legend_handles_labels()
@@ -56,6 +65,33 @@ def _panel(axes: Axes, measured: pd.Series, simulated: Mapping[str, pd.Series], 
         axes.set_xscale("log")
     else:
         axes.set_xlim(left=0)
+    axes.set_ylim(0, 1.02)
+    axes.set_xlabel(f"{label} [{unit}]")
+    axes.grid(color="#EEEEEE", linewidth=0.6)
+    axes.set_axisbelow(True)
+
+
+def _points(
+    axes: Axes,
+    metric: str,
+    figures: Mapping[tuple[str, str], float],
+    simulated: Mapping[str, pd.Series],
+    label: str,
+) -> None:
+    levels = {
+        float(statistic[1:]) / 100: value
+        for (of, statistic), value in figures.items()
+        if of == metric and statistic.startswith("p")
+    }
+    most = max([v for one in simulated.values() for v in one.dropna()] + list(levels.values()))
+    unit, factor = ("ms", 1e3) if most < 1.0 else ("s", 1.0)
+    places = [value * factor for value in levels.values()]
+    style = {"color": MEASURED, "linestyle": "none", "marker": "o", "markersize": 4}
+    axes.plot(places, list(levels), label="measured", **style)  # type: ignore[arg-type]
+    for i, (name, values) in enumerate(simulated.items()):
+        who = "simulated" if len(simulated) == 1 else name
+        _curve(axes, values.dropna() * factor, COLOURS[i % len(COLOURS)], "--", who)
+    axes.set_xlim(left=0)
     axes.set_ylim(0, 1.02)
     axes.set_xlabel(f"{label} [{unit}]")
     axes.grid(color="#EEEEEE", linewidth=0.6)

@@ -51,7 +51,11 @@ def validate(
     ] = False,
     against: Annotated[
         Path | None,
-        typer.Option(metavar="CSV", help="Instead: compare with this measured run of another's."),
+        typer.Option(
+            metavar="FILE",
+            help="Instead: compare with this measured run of another's, a CSV of requests or the "
+            "result of a benchmark.",
+        ),
     ] = None,
     fit: Annotated[
         str | None,
@@ -76,6 +80,26 @@ def validate(
             "--column", metavar="OURS=THEIRS", help="What the CSV calls one of our columns."
         ),
     ] = None,
+    file_format: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            help="Of --against: vllm-bench, aiperf, guidellm or csv.  [default: by what is in it]",
+        ),
+    ] = None,
+    result: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Which of several results in one file, from 1."),
+    ] = None,
+    make_load: Annotated[
+        bool,
+        typer.Option(
+            "--make-load",
+            help="With a benchmark's result: make its load anew from rate and concurrency, though "
+            "times are recorded.",
+        ),
+    ] = False,
     unit: Annotated[
         str | None, typer.Option(metavar="UNIT", help="Of times without one: s, ms, us, ns.")
     ] = None,
@@ -105,6 +129,11 @@ def validate(
                     first=first,
                     skip=skip,
                     command=command,
+                    format=file_format,
+                    result=result,
+                    make_load=make_load,
+                    spec_file=spec_file,
+                    overrides=overrides or (),
                 ),
                 out or Path("results", f"against-{against.stem}"),
                 overwrite,

@@ -16,10 +16,14 @@ from calibrate.against import (
     Fit,
     Setup,
     compared,
+    compared_gaps,
     correlations,
     fitted,
-    replayed,
+    per_request,
+    played,
 )
+from calibrate.benchmarks.formats import read_result
+from calibrate.benchmarks.result import Result
 from calibrate.faults import CalibrationError
 from calibrate.measured_run import MeasuredRun, read
 from experiments.load import load_spec
@@ -42,7 +46,12 @@ UNKNOWN = ("front_end",)
 """What is fitted to the first requests unless something else is said: nobody measures it, and it
 is the cause of nothing else."""
 
-UNITS = {"ttft_s": ("TTFT", "ms", 1e3), "tpot_s": ("TPOT", "ms", 1e3), "e2e_s": ("E2E", "s", 1.0)}
+UNITS = {
+    "ttft_s": ("TTFT", "ms", 1e3),
+    "tpot_s": ("TPOT", "ms", 1e3),
+    "itl_s": ("ITL", "ms", 1e3),
+    "e2e_s": ("E2E", "s", 1.0),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +65,11 @@ class Asked:
     first: int | None
     skip: int | None
     command: str
+    format: str | None = None
+    result: int | None = None
+    make_load: bool = False
+    spec_file: Path | None = None
+    overrides: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +105,21 @@ def setups_of(spec: Spec) -> list[Setup]:
 
 def validate(spec: Spec, asked: Asked, out: Path, overwrite: bool = False) -> str:
     """Replay, compare and write; what the command prints."""
-    measured = read(asked.against, asked.columns, asked.unit)
+    result = read_result(asked.against, asked.format, asked.result)
+    if result is not None and (asked.columns or asked.unit is not None):
+        raise CalibrationError(
+            f"--column and --unit are for CSV files; {asked.against} is a result of "
+            f"{result.format}, whose columns and units are known"
+        )
+    if result is not None and (asked.make_load or not result.times_are_known):
+        from experiments.validate_regenerated import validate_regenerated
+
+        return validate_regenerated(spec, asked, result, out, overwrite)
+    if result is None and asked.make_load:
+        raise CalibrationError(
+            "--make-load: a CSV says nothing of the load; its times are replayed"
+        )
+    measured = read(asked.against, asked.columns, asked.unit) if result is None else result.run()
     if asked.first is not None and not asked.fit:
         asked = replace(asked, fit=UNKNOWN)
     first = len(measured) if asked.first is None else asked.first
@@ -104,19 +132,22 @@ def validate(spec: Spec, asked: Asked, out: Path, overwrite: bool = False) -> st
     for setup in setups_of(spec):
         fit = fitted(measured, setup, asked.fit, first) if asked.fit else None
         tuned = setup if fit is None else setup.with_values(fit.values)
-        simulated = replayed(measured, tuned)
+        run = played(measured, tuned)
+        simulated = per_request(run, measured)
+        errors = compared(measured, simulated, skip)
+        gaps = compared_gaps(measured, run, skip)
         results.append(
             Compared(
                 tuned,
                 fit,
                 simulated,
-                compared(measured, simulated, skip),
+                errors if gaps.empty else pd.concat([errors, gaps], ignore_index=True),
                 correlations(measured, simulated, skip),
             )
         )
     with staged(out, overwrite) as folder:
         _write(folder, results, measured, asked, first, skip)
-    return _text(results, measured, asked, first, skip, out)
+    return _text(results, measured, asked, result, first, skip, out)
 
 
 def _write(
@@ -168,18 +199,30 @@ def _text(
     results: Sequence[Compared],
     measured: MeasuredRun,
     asked: Asked,
+    result: Result | None,
     first: int,
     skip: int,
     out: Path,
 ) -> str:
     lines = []
-    if measured.dropped:
+    if result is not None:
+        lines += about(result, "every request replayed when it was sent")
+        if result.load is not None and result.load.most is not None:
+            lines.append(
+                f"its client kept at most {result.load.most} under way; a replay does not wait for "
+                "answers, --make-load does"
+            )
+    elif measured.dropped:
         lines.append(f"{measured.dropped} requests without an answer dropped")
     for one in results:
         lines.append(_heading(one, measured, first, skip, bool(asked.first)))
         if one.fit is not None:
-            lines += _fit_lines(one)
-        lines += _rows(one)
+            lines += fit_lines(one.fit)
+        lines += rows_of(one.errors)
+        by_request = ", ".join(
+            f"{UNITS[name][0]} {value:.3f}" for name, value in one.correlation.items()
+        )
+        lines.append(f"  correlation request by request: {by_request}")
     lines.append(f"\nwritten to {out}: errors.csv, requests.csv, cdfs.png, validation.yaml")
     return "\n".join(lines)
 
@@ -194,25 +237,35 @@ def _heading(one: Compared, measured: MeasuredRun, first: int, skip: int, split:
     return text
 
 
-def _fit_lines(one: Compared) -> list[str]:
-    assert one.fit is not None
-    said = [f"{PLACES[name]}={value:g}" for name, value in one.fit.values.items()]
+def about(result: Result, load: str) -> list[str]:
+    """What the file is, how its load comes back, and who is not in it."""
+    version = "" if result.version is None else f" {result.version}"
+    lines = [f"{result.format}{version}: {load}"]
+    if result.failed:
+        lines.append(
+            f"{sum(result.failed.values())} requests failed and are left out, with their load:"
+        )
+        lines += [f"  {count} × {reason}" for reason, count in result.failed.items()]
+    return lines + list(result.notes)
+
+
+def fit_lines(fit: Fit) -> list[str]:
+    """What was fitted, as --set takes it."""
+    said = [f"{PLACES[name]}={value:g}" for name, value in fit.values.items()]
     return ["  fitted:  " + "  ".join(f"--set {text}" for text in said)]
 
 
-def _rows(one: Compared) -> list[str]:
+def rows_of(errors: pd.DataFrame) -> list[str]:
+    """The table of errors, with its spread from seed to seed where it has one."""
     lines = [f"  {'':12}{'':6}{'measured':>12}{'simulated':>12}{'error':>9}"]
-    for row in one.errors.to_dict("records"):
+    for row in errors.to_dict("records"):
         metric, statistic = str(row["metric"]), str(row["statistic"])
         label, unit, factor = UNITS.get(metric, (metric.removesuffix("_per_s"), "1/s", 1.0))
         label = label.replace("_", " ")
+        spread = row.get("error_sd", float("nan"))
         lines.append(
             f"  {label + ' ' + ('' if statistic == 'total' else statistic):18}"
             f"{row['measured'] * factor:>12.2f}{row['simulated'] * factor:>12.2f}"
-            f"{row['error']:>+9.2%}  {unit}"
+            f"{row['error']:>+9.2%}  {unit}" + (f"  ± {spread:.2%}" if spread == spread else "")
         )
-    by_request = ", ".join(
-        f"{UNITS[name][0]} {value:.3f}" for name, value in one.correlation.items()
-    )
-    lines.append(f"  correlation request by request: {by_request}")
     return lines

@@ -156,6 +156,15 @@ class TokenGaps:
             out.append(a + (place - low) * (b - a))
         return out
 
+    def of_ns(self, chosen: NDArray[np.bool_]) -> Ints:
+        """Every gap of the *chosen* requests (by number), one by one, in no order of time."""
+        owners, values, inside, a, b = self._listed
+        mine = chosen[inside]
+        a, count = a[mine], (b - a + 1)[mine]
+        starts = np.cumsum(count) - count
+        places = np.arange(int(count.sum())) + np.repeat(a - starts, count)
+        return np.concatenate((values[chosen[owners]], self._between[places]))
+
     def longest_ns(self) -> Ints:
         """Each request's longest gap, -1 where it has none; by request number."""
         owners, values, inside, a, b = self._listed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -144,3 +145,111 @@ def test_imports_say_what_is_wrong(here: Path) -> None:
         found = itersim("calibrate", "import", *words)
         assert found.exit_code == 2, words
         assert said in found.stderr
+
+
+# --- results of benchmarks ----------------------------------------------------------------------
+
+
+def result(here: Path, **more: object) -> Path:
+    """What `vllm bench serve --save-result --save-detailed` would have written of run.csv."""
+    run = pd.read_csv(here / "run.csv")
+    n = len(run)
+    span = float((run["send_ms"] + run["e2e_ms"]).max()) / 1e3
+    gaps = (run["e2e_ms"] - run["ttft_ms"]) / 1e3 / (run["output_tokens"] - 1)
+    document = {
+        "duration": span,
+        "completed": n,
+        "num_prompts": n,
+        "total_input_tokens": int(run["input_tokens"].sum()),
+        "total_output_tokens": int(run["output_tokens"].sum()),
+        "request_throughput": n / span,
+        "output_throughput": float(run["output_tokens"].sum()) / span,
+        "request_rate": 10.0,
+        "burstiness": 1.0,
+        "max_concurrency": None,
+        "mean_ttft_ms": float(run["ttft_ms"].mean()),
+        "p99_ttft_ms": float(run["ttft_ms"].quantile(0.99)),
+        "mean_tpot_ms": float(gaps.mean()) * 1e3,
+        "input_lens": run["input_tokens"].tolist(),
+        "output_lens": run["output_tokens"].tolist(),
+        "ttfts": (run["ttft_ms"] / 1e3).tolist(),
+        "itls": [
+            [gap] * (k - 1) for gap, k in zip(gaps.tolist(), run["output_tokens"], strict=True)
+        ],
+        "errors": [""] * n,
+        "start_times": (run["send_ms"] / 1e3).tolist(),
+    }
+    kept = {key: value for key, value in (document | more).items() if value != "left out"}
+    (here / "bench.json").write_text(json.dumps(kept))
+    return here / "bench.json"
+
+
+def test_a_benchmark_s_result_is_compared_and_fitted_as_a_csv_is(here: Path) -> None:
+    result(here, errors=[*[""] * 59, "late"])
+    words = ("--against", "bench.json", "--first", "20", "--fit", "front_end", "--out", "o")
+    said = itersim("validate", "spec.yaml", *words)
+    assert said.exit_code == 0, said.output
+    assert "vllm-bench: every request replayed when it was sent" in said.stdout
+    assert "1 requests failed and are left out, with their load:\n  1 × late" in said.stdout
+    assert "39 of 59 requests compared, the first 20 left out" in said.stdout
+    assert "--set server.front_end.constant_s=0.009" in said.stdout
+    errors = pd.read_csv(here / "o" / "errors.csv").set_index(["metric", "statistic"])["error"]
+    assert errors["ttft_s", "mean"] == pytest.approx(0, abs=0.01)
+    assert ("itl_s", "mean") in errors.index
+
+
+def test_a_load_is_made_again_under_every_seed(here: Path) -> None:
+    result(here)
+    words = ("--against", "bench.json", "--make-load", "--set", "seeds=2", "--out", "o")
+    said = itersim("validate", "spec.yaml", *words)
+    assert said.exit_code == 0, said.output
+    assert "the load is made again: 60 requests at 10/s, Poisson" in said.stdout
+    assert "2 seeds, the same for every scheduler" in said.stdout and "±" in said.stdout
+    seeds = pd.read_csv(here / "o" / "seeds.csv")
+    errors = pd.read_csv(here / "o" / "errors.csv")
+    assert set(seeds["seed"]) == {1, 2}
+    key = ["scheduler", "metric", "statistic"]
+    means = seeds.groupby(key)["simulated"].mean()
+    assert errors.set_index(key)["simulated"].to_dict() == pytest.approx(means.to_dict(), rel=1e-4)
+    notes = yaml.safe_load((here / "o" / "validation.yaml").read_text())
+    assert notes["load"] == "60 requests at 10/s, Poisson" and notes["seeds"] == [1, 2]
+
+
+def test_figures_alone_take_their_lengths_from_the_spec_or_say_that_none_are_known(
+    here: Path,
+) -> None:
+    left_out = ("input_lens", "output_lens", "ttfts", "itls", "errors", "start_times")
+    result(here, **dict.fromkeys(left_out, "left out"))
+    words = ("--against", "bench.json", "--overwrite", "--out", "o")
+    said = itersim("validate", "spec.yaml", *words)
+    assert said.exit_code == 0, said.output
+    assert "lengths: the distribution is unknown, so every prompt has" in said.stdout
+    drawn = "{kind: uniform, low: 20, high: 800}"
+    arrivals = "{kind: poisson, rate_per_s: 1, requests: 5}"
+    workload = f"{{arrivals: {arrivals}, prompt_tokens: {drawn}, output_tokens: {drawn}}}"
+    said = itersim("validate", "spec.yaml", *words, "--set", f"workload={workload}")
+    assert said.exit_code == 0, said.output
+    assert "lengths drawn from the spec's workload" in said.stdout
+    assert (here / "o" / "cdfs.png").stat().st_size > 10_000
+    for option in ("--first", "--skip"):
+        said = itersim("validate", "spec.yaml", *words, option, "10")
+        assert said.exit_code == 2
+        assert f"{option}: the result has no requests, only figures of all" in said.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--against", "bench.json", "--unit", "ms"), "--column and --unit are for CSV files"),
+        (("--against", "bench.json", "--format", "aiperf"), "it looks like one of vllm-bench"),
+        (("--against", "bench.json", "--result", "2"), "--result 2: bench.json holds 1"),
+        (("--against", "run.csv", "--make-load"), "a CSV says nothing of the load"),
+        (("--against", "run.csv", "--format", "guidellm"), "is no JSON, which --format guidellm"),
+        (("--against", "cut.json"), "cut.json: is no JSON"),
+    ],
+)
+def test_what_is_wrong_with_a_result_is_told(here: Path, words: tuple[str, ...], said: str) -> None:
+    (here / "cut.json").write_text(result(here).read_text()[:-40])
+    found = itersim("validate", "spec.yaml", *words)
+    assert found.exit_code == 2
+    assert said in found.stderr
