@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import matplotlib
-from fontTools.subset import Options
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
@@ -51,6 +50,8 @@ def save_pdf(sheet: Figure, path: Path) -> None:
 def _bare_fonts() -> Iterator[None]:
     """Fonts are embedded without `SHAPING` for a while: cutting those tables to the letters that
     are used takes longer than drawing does, and nobody reads them."""
+    from fontTools.subset import Options  # a tenth of a second that PNGs need not pay
+
     dropped = Options._drop_tables_default
     Options._drop_tables_default = [*dropped, *SHAPING]
     try:
