@@ -21,7 +21,7 @@ import pandas as pd
 from scipy.optimize import nnls
 
 from calibrate.choose import RegionError, errors
-from calibrate.fit import hinges, predict
+from calibrate.fit import hinges, predict, triangular
 from calibrate.published.llmservingsim import ATTENTION, Kernels, composed, summed
 from calibrate.published.reading import ReadError
 from calibrate.samples import Floats
@@ -178,7 +178,7 @@ def _robust(matrix: Floats, target: Floats, weight: Floats) -> Floats:
     robust = np.ones(len(target))
     for _ in range(ROUNDS):
         root = np.sqrt(weight * robust)
-        factor = np.linalg.qr(np.column_stack([scaled, target]) * root[:, None]).R
+        factor = triangular(np.column_stack([scaled, target]) * root[:, None])
         solution = nnls(factor[:, :-1], factor[:, -1], maxiter=10_000)[0]
         off = np.abs(scaled @ solution - target)
         robust = np.minimum(1.0, HUBER / np.maximum(off, 1e-300))

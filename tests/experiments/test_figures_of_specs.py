@@ -149,30 +149,34 @@ def test_all_figures_are_written_and_are_the_same_bytes_every_time(tmp_path: Pat
         {"kind": "waits", "by": "tenant", "name": "tenants"},
     ]
     lines = {"kind": "lines", "y": ["requests_per_s"], "log_x": True, "log_y": True}
-    for name, changed in (
-        ("alone", {"figures": figures}),
-        ("swept", {"figures": [*figures, lines], "sweep": {"list": POINTS}}),
-    ):
-        folders = [tmp_path / name / turn for turn in ("one", "two")]
-        for folder in folders:
-            assert not run(spec_of(spec(**changed)), folder).failed
-        pictures = sorted(path.name for path in folders[0].glob("*.png"))
-        for picture in pictures:
-            assert (folders[0] / picture).read_bytes() == (folders[1] / picture).read_bytes()
-        if name == "alone":
-            assert pictures == [
-                "bars.png",
-                "iterations.png",
-                "membership.png",
-                "tenants.png",
-                "timeline.png",
-                "waits.png",
-            ]
-        else:
-            assert {"bars.png", "lines.png", "timeline-a.png", "waits-b.png"} <= set(pictures)
-        written = (folders[0] / "spec.yaml").read_text("utf-8")
+    alone, one, two = (tmp_path / name for name in ("alone", "one", "two"))
+    plain = spec(figures=figures)
+    swept = spec(figures=[*figures, lines], sweep={"list": POINTS})
+    for data, folder in ((plain, alone), (swept, one), (swept, two)):
+        assert not run(spec_of(data), folder).failed
+    assert sorted(path.name for path in alone.glob("*.png")) == [
+        "bars.png",
+        "iterations.png",
+        "membership.png",
+        "tenants.png",
+        "timeline.png",
+        "waits.png",
+    ]
+    drawn = sorted(path.name for path in one.glob("*.p[nd][gf]"))
+    assert {
+        "bars.png",
+        "lines.png",
+        "membership-a.png",
+        "tenants-a.png",
+        "iterations-b.png",
+    } <= set(drawn)
+    assert {"lines.pdf", "timeline-a.png", "timeline-a.pdf", "waits-b.png"} <= set(drawn)
+    for picture in drawn:
+        assert (one / picture).read_bytes() == (two / picture).read_bytes()
+    for data, folder in ((plain, alone), (swept, one)):
+        written = (folder / "spec.yaml").read_text("utf-8")
         assert "figures:" in written
-        assert load_spec(folders[0] / "spec.yaml").figures == spec_of(spec(**changed)).figures
+        assert load_spec(folder / "spec.yaml").figures == spec_of(data).figures
 
 
 def test_a_point_without_results_is_left_out_of_its_line() -> None:

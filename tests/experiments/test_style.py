@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import os
 import re
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
+from fontTools.ttLib import TTFont
+from matplotlib.font_manager import findfont
 from numpy.typing import NDArray
 
 from experiments.looks import KINDS, OTHERS, looks_of
+from experiments.style import SHAPING
 
 Floats = NDArray[np.float64]
 
@@ -141,7 +146,26 @@ def test_a_picture_is_the_same_bytes_in_every_process_and_its_text_stays_text(
         assert one == two
     assert b"/FontFile2" in one  # TrueType, that is font type 42
     assert b"/Type3" not in one
+    assert_its_letters_are_those_of_the_font(one)
     assert not re.search(rb"Date|/Producer|/Creator", one)
     box = re.search(rb"/MediaBox \[ ?0 0 ([\d.]+) ([\d.]+) ?\]", one)
     assert box is not None
     assert float(box[1]) == pytest.approx(3.33 * 72, abs=0.1)  # a column of the paper
+
+
+def assert_its_letters_are_those_of_the_font(pdf: bytes) -> None:
+    """Of the letters that are used, the outlines; and no tables for shaping."""
+    stream = re.search(rb"/Length1 .*?stream\n", pdf, re.S)
+    assert stream is not None
+    embedded = TTFont(io.BytesIO(zlib.decompressobj().decompress(pdf[stream.end() :])))
+    whole = TTFont(findfont("DejaVu Sans"))
+    assert not set(SHAPING) & set(embedded.keys())
+    drawn = {name for name in embedded.getGlyphOrder() if outline(embedded, name)}
+    assert {"a", "t", "s", "slash", "one", "y"} < drawn
+    for name in drawn:
+        assert outline(embedded, name) == outline(whole, name)
+        assert embedded["hmtx"][name] == whole["hmtx"][name]
+
+
+def outline(font: TTFont, name: str) -> list[tuple[int, int]]:
+    return list(font["glyf"][name].getCoordinates(font["glyf"])[0])

@@ -8,6 +8,7 @@ import json
 import os
 import random
 import resource
+import shutil
 import signal
 import subprocess
 import time
@@ -44,11 +45,24 @@ def table(path: Path) -> list[dict[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What an uninterrupted sweep leaves."""
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What an uninterrupted sweep leaves; tests look at it or change a copy."""
     out = tmp_path_factory.mktemp("whole") / "out"
     assert not sweep(spec_of(experiment()), out, alone).failed
-    return digest(out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def whole(finished: Path) -> dict[str, str]:
+    """Its bytes."""
+    return digest(finished)
+
+
+@pytest.fixture
+def out(tmp_path: Path, finished: Path) -> Path:
+    """A folder with the same sweep in it, complete."""
+    shutil.copytree(finished, tmp_path / "out")
+    return tmp_path / "out"
 
 
 # ---------------------------------------------------------------- results
@@ -74,9 +88,8 @@ def test_however_many_processes_the_bytes_are_the_same(
     assert digest(tmp_path / "out") == whole
 
 
-def test_every_cell_is_in_the_summary_and_in_a_folder_of_its_own(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    sweep(spec_of(experiment()), out, alone)
+def test_every_cell_is_in_the_summary_and_in_a_folder_of_its_own(finished: Path) -> None:
+    out = finished
     rows = table(out / "summary.csv")
     assert len(rows) == len(cells(out)) == 2 * 2 * 2 * 2
     assert list(rows[0])[:4] == [
@@ -147,9 +160,8 @@ def test_a_trace_is_parsed_once_whatever_the_cells(
 # ---------------------------------------------------------------- what is there stays
 
 
-def test_what_is_complete_is_not_simulated_again(tmp_path: Path) -> None:
-    out, pool = tmp_path / "out", Counting()
-    sweep(spec_of(experiment()), out, alone)
+def test_what_is_complete_is_not_simulated_again(out: Path) -> None:
+    pool = Counting()
     before = digest(out)
     times = {path: path.stat().st_mtime_ns for path in out.rglob("summary.json")}
     assert not sweep(spec_of(experiment()), out, pool).failed
@@ -158,18 +170,16 @@ def test_what_is_complete_is_not_simulated_again(tmp_path: Path) -> None:
     assert times == {path: path.stat().st_mtime_ns for path in out.rglob("summary.json")}
 
 
-def test_a_sweep_that_grows_does_what_is_new(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    sweep(spec_of(experiment(seeds=1)), out, alone)
+def test_a_sweep_that_grows_does_what_is_new(out: Path) -> None:
     pool = Counting()
-    sweep(spec_of(experiment(seeds=2)), out, pool)
-    assert {task.seed for task in pool.tasks} == {2}
-    assert len(table(out / "summary.csv")) == 16
-    more, pool = experiment(seeds=2), Counting()
+    sweep(spec_of(experiment(seeds=3)), out, pool)
+    assert {task.seed for task in pool.tasks} == {3}
+    assert len(table(out / "summary.csv")) == 24
+    more, pool = experiment(seeds=3), Counting()
     more["sweep"]["grid"]["server.slots"] = [2, 3, 4]
     sweep(spec_of(more), out, pool)
-    assert len(pool.tasks) == 8
-    assert len(table(out / "summary.csv")) == 24
+    assert len(pool.tasks) == 12
+    assert len(table(out / "summary.csv")) == 36
 
 
 @pytest.mark.parametrize(
@@ -182,19 +192,17 @@ def test_a_sweep_that_grows_does_what_is_new(tmp_path: Path) -> None:
     ],
 )
 def test_a_cell_that_is_not_whole_is_made_again(
-    tmp_path: Path, damage: Any, whole: dict[str, str]
+    out: Path, damage: Any, whole: dict[str, str]
 ) -> None:
-    out, pool = tmp_path / "out", Counting()
-    sweep(spec_of(experiment()), out, alone)
+    pool = Counting()
     damage(out / "cells/mixed/rate_per_s-8--slots-2/seed-2")
     sweep(spec_of(experiment()), out, pool)
     assert [(task.scheduler, task.seed) for task in pool.tasks] == [("mixed", 2)]
     assert digest(out) == whole
 
 
-def test_requests_that_are_asked_for_later_are_made_then(tmp_path: Path) -> None:
-    out, pool = tmp_path / "out", Counting()
-    sweep(spec_of(experiment()), out, alone)
+def test_requests_that_are_asked_for_later_are_made_then(out: Path) -> None:
+    pool = Counting()
     sweep(spec_of(experiment()), out, pool, requests=True)
     assert len(pool.tasks) == 16
     assert len(list(out.rglob("requests.csv"))) == 16
@@ -203,9 +211,7 @@ def test_requests_that_are_asked_for_later_are_made_then(tmp_path: Path) -> None
     assert not pool.tasks
 
 
-def test_cells_of_other_settings_are_replaced_only_when_told(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    sweep(spec_of(experiment()), out, alone)
+def test_cells_of_other_settings_are_replaced_only_when_told(tmp_path: Path, out: Path) -> None:
     before = digest(out)
     other = spec_of(experiment(step_time={"kind": "constant", "step_s": 1}))
     with pytest.raises(OutputError) as error:
@@ -231,15 +237,13 @@ def test_a_run_s_cells_are_taken_as_they_are(tmp_path: Path) -> None:
     assert digest(out) == before
 
 
-def test_a_summary_is_there_only_if_all_is_done(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    sweep(spec_of(experiment(seeds=1)), out, alone)
+def test_a_summary_is_there_only_if_all_is_done(out: Path) -> None:
     assert (out / "summary.csv").is_file()
     stop = Counting(KeyboardInterrupt(), after=5)
     with pytest.raises(Interrupted):
-        sweep(spec_of(experiment(seeds=2)), out, stop)
+        sweep(spec_of(experiment(seeds=3)), out, stop)
     assert not (out / "summary.csv").exists()
-    assert len(cells(out)) == 8 + 5
+    assert len(cells(out)) == 16 + 5
 
 
 # ---------------------------------------------------------------- what goes wrong
@@ -344,7 +348,9 @@ def test_a_disk_that_gives_out_leaves_what_was_complete(
     assert digest(out) == whole
 
 
-def test_a_limit_on_the_size_of_files_is_told_and_lifted(tmp_path: Path) -> None:
+def test_a_limit_on_the_size_of_files_is_told_and_lifted(
+    tmp_path: Path, whole: dict[str, str]
+) -> None:
     """A summary larger than a file may be stands for a disk that is full at the very end."""
     spec, out = written(tmp_path), tmp_path / "out"
 
@@ -367,8 +373,7 @@ def test_a_limit_on_the_size_of_files_is_told_and_lifted(tmp_path: Path) -> None
     assert not (out / "summary.csv").exists()
     again = subprocess.run(command(spec, out, "-j", "1"), check=False, stdout=subprocess.DEVNULL)
     assert again.returncode == 0
-    sweep(load_spec(spec), tmp_path / "fresh", alone)
-    assert digest(out) == digest(tmp_path / "fresh")
+    assert digest(out) == whole
 
 
 def test_where_nothing_can_be_written_it_says_so_at_once(tmp_path: Path) -> None:
@@ -393,6 +398,7 @@ def test_two_sweeps_do_not_write_to_one_folder(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with Store(out), pytest.raises(OutputError, match="another sweep is writing to"):
         sweep(spec_of(experiment()), out, alone)
+    assert not cells(out)
     assert not sweep(spec_of(experiment()), out, alone).failed
 
 
