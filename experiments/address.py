@@ -8,6 +8,7 @@ import os
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from experiments.spec import Spec
 from experiments.spec_order import OwnOrder
@@ -62,6 +63,12 @@ def files_of(spec: Spec, scheduler: str) -> dict[str, str]:
         from experiments.profiles import profile_of
 
         found["profile_sha256"] = profile_of(curve.profile).sha256
+    for name, said in _groups(spec, scheduler):
+        profile = said.get("profile") if isinstance(said, dict) else None
+        if profile is not None:
+            from experiments.profiles import profile_of
+
+            found[f"profile_sha256_{name}"] = profile_of(profile).sha256
     if isinstance(order, OwnOrder):
         from experiments.own_order import order_file
 
@@ -69,6 +76,14 @@ def files_of(spec: Spec, scheduler: str) -> dict[str, str]:
         if file is not None:
             found["order_sha256"] = file_sha256(file)
     return found
+
+
+def _groups(spec: Spec, scheduler: str) -> list[tuple[str, Any]]:
+    """The step times of groups of replicas that have their own."""
+    cluster = spec.schedulers[scheduler].cluster
+    if cluster is None:
+        return []
+    return [(name, said.get("step_time")) for name, _, _, said in cluster.groups()]
 
 
 def _content(path: str) -> str:

@@ -21,7 +21,8 @@ Rule = Callable[[Spec, Points, Known], str]
 
 def question(spec: Spec) -> Rule | None:
     """The rule that fits what differs between the schedulers, if there is one."""
-    if len(spec.schedulers) < 2 or any(s.kind == "static" for s in spec.schedulers.values()):
+    said = spec.schedulers.values()
+    if len(said) < 2 or any(s.kind == "static" or s.cluster is not None for s in said):
         return None
     axis = axis_of(spec.swept())
     if axis is not None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from experiments.effect import without_effect
 from experiments.record import NAME as RECORD
@@ -17,7 +20,6 @@ from experiments.strips import Batch, labels_of, window_of
 from experiments.warmup import without_warmup
 from sim import (
     Analysis,
-    Run,
     Slo,
     Source,
     StepTime,
@@ -28,6 +30,7 @@ from sim import (
     stopped_by,
     summary,
 )
+from sim.cluster import Cluster, ClusterAnalysis, audit_cluster, simulate_cluster
 from sim.groups import groups
 from sim.metrics import NAMES
 from sim.request import Reason, State
@@ -55,6 +58,7 @@ class Cell:
     slo: Slo | None
     provenance: dict[str, Any]
     warmup: bool = False
+    cluster: Cluster | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -65,8 +69,20 @@ class Cell:
 
 def simulate_cell(
     cell: Cell, work: Trace | Source, progress: Callable[[int, int], None] | None
-) -> Analysis:
+) -> Analysis | ClusterAnalysis:
     """Run the cell; InvariantError when the run breaks a law of conservation."""
+    if cell.cluster is not None:
+        together = simulate_cluster(
+            work,
+            cell.cluster,
+            horizon_ns=cell.horizon_ns,
+            seed=cell.seed,
+            fast_forward=cell.fast_forward,
+            progress=progress,
+        )
+        found = ClusterAnalysis(together)
+        audit_cluster(found)
+        return found
     run = simulate(
         work,
         cell.server,
@@ -83,7 +99,7 @@ def simulate_cell(
 
 def write_cell(
     cell: Cell,
-    analysis: Analysis,
+    analysis: Analysis | ClusterAnalysis,
     folder: Path,
     iterations: bool,
     window: tuple[int, int] | None,
@@ -91,6 +107,10 @@ def write_cell(
     """Write the cell's tables into *folder*; what its picture needs is returned."""
     from experiments import csvs
 
+    if isinstance(analysis, ClusterAnalysis):
+        from experiments.cluster_cells import write_cluster_cell
+
+        return write_cluster_cell(cell, analysis, folder, iterations, window)
     run, line = analysis.run, analysis.timeline
     folder.mkdir(parents=True)
     numbers = numbers_of(cell, analysis)
@@ -106,8 +126,12 @@ def write_cell(
     return Batch(cell.scheduler, cell.sweep_key, cell.seed, numbers, folder, shown, labels_of(run))
 
 
-def numbers_of(cell: Cell, analysis: Analysis) -> dict[str, Any]:
+def numbers_of(cell: Cell, analysis: Analysis | ClusterAnalysis) -> dict[str, Any]:
     """Every number of the cell, and what it was made from."""
+    if isinstance(analysis, ClusterAnalysis):
+        from experiments.cluster_cells import numbers_of_cluster
+
+        return numbers_of_cluster(cell, analysis)
     return {
         "scheduler": cell.scheduler,
         "seed": cell.seed,
@@ -120,9 +144,20 @@ def numbers_of(cell: Cell, analysis: Analysis) -> dict[str, Any]:
         "rejected_by": _rejected_by(analysis),
         "groups": groups(analysis, cell.slo),
         "without_effect": without_effect(analysis.run),
-        "requests_sha256": requests_hash(analysis.run),
+        "requests_sha256": requests_hash(analysis.run.requests, analysis.run.offered),
         **cell.provenance,
     }
+
+
+def lines_of(analysis: Analysis | ClusterAnalysis) -> Iterator[bytes]:
+    """The lines of `requests.csv`."""
+    if isinstance(analysis, ClusterAnalysis):
+        from experiments.cluster_cells import cluster_request_lines
+
+        return cluster_request_lines(analysis)
+    from experiments.csvs import request_lines
+
+    return request_lines(analysis)
 
 
 def summary_bytes(numbers: dict[str, Any]) -> bytes:
@@ -139,11 +174,12 @@ def _rejected_by(analysis: Analysis) -> dict[str, int]:
     return dict(sorted(counts.items()))
 
 
-def requests_hash(run: Run) -> str:
-    """SHA-256 of the offered requests: arrivals in ns, prompt, output and limit in tokens."""
+def requests_hash(trace: Trace, offered: NDArray[np.bool_] | None = None) -> str:
+    """SHA-256 of the offered requests (None: all): arrivals in ns, prompt, output and limit in
+    tokens."""
     digest = hashlib.sha256()
-    trace = run.requests
+    some = slice(None) if offered is None else offered
     sent = trace.attributes.get("sent_ns", trace.arrival_ns)
     for column in (sent, trace.prompt_tokens, trace.output_tokens, trace.limits):
-        digest.update(column[run.offered].astype("<i8").tobytes())
+        digest.update(column[some].astype("<i8").tobytes())
     return digest.hexdigest()

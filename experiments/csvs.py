@@ -115,7 +115,7 @@ def request_lines(analysis: Analysis) -> Iterator[bytes]:
     out = analysis.outcomes
     columns = analysis.durations_ns
     tpot = np.nan_to_num(np.rint(columns["tpot_ns"]), nan=-1.0)
-    return _table(
+    return table(
         REQUESTS,
         zip(
             whole(out.request + 1),
@@ -133,10 +133,10 @@ def request_lines(analysis: Analysis) -> Iterator[bytes]:
             seconds(columns["e2e_ns"]),
             seconds(columns["itl_max_ns"]),
             whole(out.preemptions),
-            _words([s.name.lower() for s in State], out.state),
-            _words([r.text for r in Reason], out.reason),
-            _labels(analysis.priorities, len(out)),
-            _labels(analysis.tenants, len(out)),
+            words_of([s.name.lower() for s in State], out.state),
+            words_of([r.text for r in Reason], out.reason),
+            class_labels(analysis.priorities, len(out)),
+            class_labels(analysis.tenants, len(out)),
             whole(np.where(out.refused, NONE, analysis.bypassed)),
             whole(analysis.cached_tokens),
             whole(analysis.rows.ran[out.request]),
@@ -146,9 +146,10 @@ def request_lines(analysis: Analysis) -> Iterator[bytes]:
     )
 
 
-def write_moves(analysis: Analysis, path: Path) -> None:
+def write_moves(analysis: Analysis, path: Path, numbers: NDArray[np.int64] | None = None) -> None:
     """A row per move, in order of time; at one moment tokens and ends, clients that give up,
-    arrivals, those of them that end at once, then decisions.
+    arrivals, those of them that end at once, then decisions. *numbers*: what each request is
+    called instead, from 0.
     """
     moves, out = analysis.moves, analysis.outcomes
     joined = ~out.refused
@@ -170,18 +171,19 @@ def write_moves(analysis: Analysis, path: Path) -> None:
     phases = np.concatenate((phase, np.full(len(request), ARRIVES)))
     order = np.lexsort((phases, columns[1]))
     who, time, at, state, to, reason = (column[order] for column in columns)
+    who = who if numbers is None else numbers[who]
     names = ["" if s is State.NEW else s.name.lower() for s in State]
     rows = zip(
         whole(who + 1),
         seconds(time),
         whole(at),
-        _words(names, state),
-        _words(names, to),
-        _words([r.text for r in Reason], reason),
+        words_of(names, state),
+        words_of(names, to),
+        words_of([r.text for r in Reason], reason),
         strict=True,
     )
     with path.open("wb") as file:
-        file.writelines(_table(MOVES, rows))
+        file.writelines(table(MOVES, rows))
 
 
 def _phases(analysis: Analysis) -> NDArray[np.int64]:
@@ -229,7 +231,7 @@ def write_iterations(analysis: Analysis, path: Path) -> None:
                         whole(rows["paused"][at]),
                         whole(run.slots - held),
                         repeat(b"inf") if run.endless else whole(waiting),
-                        _words(limits, bounds.stopped_by(piece)),
+                        words_of(limits, bounds.stopped_by(piece)),
                         seconds(line.host_ns[at]),
                         whole(np.where(piece.offset == 0, moved[at], 0)),
                         strict=False,
@@ -255,7 +257,7 @@ def _cell(name: str, value: Value) -> str:
     return f"{value:.9f}" if name.endswith("_s") else str(value)
 
 
-def _labels(classes: Classes | None, count: int) -> list[bytes]:
+def class_labels(classes: Classes | None, count: int) -> list[bytes]:
     """The label of each of *count* requests, quoted where CSV needs it."""
     if classes is None:
         return [b""] * count
@@ -267,12 +269,12 @@ def _labels(classes: Classes | None, count: int) -> list[bytes]:
     return [texts[code] for code in classes.code.tolist()]
 
 
-def _words(names: Sequence[str], codes: NDArray[Any]) -> list[bytes]:
+def words_of(names: Sequence[str], codes: NDArray[Any]) -> list[bytes]:
     words: list[bytes] = np.array([name.encode("ascii") for name in names])[codes].tolist()
     return words
 
 
-def _table(header: Sequence[str], rows: Iterable[tuple[bytes, ...]]) -> Iterator[bytes]:
+def table(header: Sequence[str], rows: Iterable[tuple[bytes, ...]]) -> Iterator[bytes]:
     yield ",".join(header).encode("ascii") + b"\n"
     yield from _lines(rows)
 

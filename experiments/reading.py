@@ -289,7 +289,23 @@ class Reading:
             policy_of(scheduler)
         except ValueError as error:
             self.add(at, str(error))
+        if scheduler.cluster is not None:
+            self._cluster((*(at if "cluster" in entry else ("server",)), "cluster"), scheduler)
         return scheduler
+
+    def _cluster(self, at: Path, scheduler: AnyScheduler) -> None:
+        """What is wrong with the scheduler's cluster."""
+        from experiments.clusters import cluster_of, faults_of
+
+        found = faults_of(scheduler)
+        for place, what in found:
+            self.add((*at, *place), what)
+        if found or self.faults:
+            return
+        try:
+            cluster_of(scheduler, self._step_time())
+        except (ValueError, OSError) as error:
+            self.add(at, str(error))
 
     def _said_of_order(self, home: Path) -> Any:
         """What is said of the order in the mapping at *home*."""

@@ -21,6 +21,7 @@ from experiments.told import remarks, told
 from experiments.works import Cells, Works, failure
 from experiments.written import resolve
 from experiments.yaml_write import dump_yaml
+from sim.cluster import ClusterAnalysis
 
 Report = Callable[[float, str], None]
 
@@ -87,6 +88,8 @@ def run(
                     results.setdefault(scheduler, []).append(result)
                     strips.append(result)
                     rows.append(result.summary)
+                    if isinstance(analysis, ClusterAnalysis):
+                        continue
                     pictures.see(variant.key, scheduler, seed, analysis)
                     if why is not None and scheduler not in facts:
                         facts[scheduler] = facts_of(analysis)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim import Analysis
+from sim.cluster import ClusterAnalysis
 from sim.outcomes import NONE
 from sim.request import Reason, State
 
@@ -32,7 +33,7 @@ def tells_the_length_of_the_run(metric: str) -> bool:
     )
 
 
-def saturation(analysis: Analysis) -> dict[str, Any]:
+def saturation(analysis: Analysis | ClusterAnalysis) -> dict[str, Any]:
     """``served_share``: slots given per request that arrived, over the second half of the arrivals;
     ``saturated``: whether that is less than all, by more than chance. None for both where requests
     are few, or all arrive at once.

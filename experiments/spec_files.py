@@ -63,17 +63,36 @@ def curves_of(data: dict[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
     """Every step time of plain spec data that is a mapping, with its path."""
     if isinstance(data.get("step_time"), dict):
         yield ("step_time",), data["step_time"]
-    schedulers = data.get("schedulers")
-    for name, entry in schedulers.items() if isinstance(schedulers, dict) else ():
-        if isinstance(entry, dict) and isinstance(entry.get("step_time"), dict):
-            yield ("schedulers", name, "step_time"), entry["step_time"]
+    for path, entry in _servers(data):
+        if path != ("server",) and isinstance(entry.get("step_time"), dict):
+            yield (*path, "step_time"), entry["step_time"]
 
 
 def orders_of(data: dict[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
     """Every order of plain spec data that is a mapping, with its path."""
+    for path, entry in _servers(data):
+        if isinstance(entry.get("order"), dict):
+            yield (*path, "order"), entry["order"]
+
+
+def _servers(data: dict[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Every mapping that says something of a server: what all share, schedulers, groups of
+    replicas."""
     schedulers = data.get("schedulers")
     named = schedulers.items() if isinstance(schedulers, dict) else ()
-    places = [(("server",), data.get("server")), *((("schedulers", n), e) for n, e in named)]
+    places: list[tuple[Path, Any]] = [(("server",), data.get("server"))]
+    places += [(("schedulers", name), entry) for name, entry in named]
     for path, entry in places:
-        if isinstance(entry, dict) and isinstance(entry.get("order"), dict):
-            yield (*path, "order"), entry["order"]
+        if not isinstance(entry, dict):
+            continue
+        yield path, entry
+        cluster = entry.get("cluster")
+        if not isinstance(cluster, dict):
+            continue
+        for role in ("prefill", "decode"):
+            if isinstance(cluster.get(role), dict):
+                yield (*path, "cluster", role), cluster[role]
+        groups = cluster.get("replicas")
+        for name, group in groups.items() if isinstance(groups, dict) else ():
+            if isinstance(group, dict):
+                yield (*path, "cluster", "replicas", name), group

@@ -14,6 +14,7 @@ from experiments.server_rules import (
     ROW_RULES,
     TARGET_RULE,
 )
+from experiments.spec_cluster import AnyCluster
 from experiments.spec_memory import FrontEndTime, HostTime, KvBlocks, KvMemory, SwapSpace
 from experiments.spec_order import AnyOrder, FcfsOrder, order_kind
 from experiments.spec_step_time import AnyStepTime
@@ -49,6 +50,7 @@ class Server(Model):
     front_end: FrontEndTime | None = None
     scheduling: Literal["synchronous", "asynchronous"] = "synchronous"
     stop: Literal["length", "eos"] = "length"
+    cluster: AnyCluster = None
 
     later: ClassVar = frozenset(
         (
@@ -65,6 +67,7 @@ class Server(Model):
             "front_end",
             "scheduling",
             "stop",
+            "cluster",
         )
     )
     other_names: ClassVar = {
@@ -77,6 +80,7 @@ class Server(Model):
         "preemption_mode": "preemption",
         "max_num_partial_prefills": "max_partial_prefills",
         "long_prefill_token_threshold": "long_prefill_tokens",
+        "replicas": "cluster",
     }
 
     def completed(self) -> Model:

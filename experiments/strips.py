@@ -40,6 +40,8 @@ class Batch:
     folder: Path
     shown: Membership
     labels: list[str] | None
+    of: str = ""
+    """Whose batch it is, where the cell has several."""
 
 
 def labels_of(run: Run) -> list[str] | None:
@@ -68,7 +70,8 @@ def draw_batches(
     for batch in drawn:
         idle, share = batch.summary["idle_slot_iterations"], batch.summary["idle_share"]
         seed = f", seed {batch.seed}" if seeded else ""
-        title = f"{batch.scheduler}{seed}: {idle:,} idle slot-iterations in the run ({share:.1%})"
+        whose = f"{batch.scheduler}{batch.of}{seed}"
+        title = f"{whose}: {idle:,} idle slot-iterations in the run ({share:.1%})"
         strips.append(Strip(title, batch.shown))
     whole = None
     if folder is not None and len(drawn) > 1:

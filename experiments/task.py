@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from experiments.cells import numbers_of, simulate_cell
-from experiments.csvs import request_lines
+from experiments.cells import lines_of, numbers_of, simulate_cell
 from experiments.spec import Variant
 from experiments.works import Cells, Works, failure
 from workloads import TraceError
@@ -86,5 +85,5 @@ def _simulated(task: Task) -> Answer:
         if what is None:
             raise
         return Answer(error=what)
-    lines = b"".join(request_lines(analysis)) if task.requests else None
+    lines = b"".join(lines_of(analysis)) if task.requests else None
     return Answer(numbers_of(cell, analysis), lines)

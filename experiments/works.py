@@ -8,6 +8,7 @@ from typing import Any
 
 from experiments.address import Addresses, files_of, itersim_version
 from experiments.cells import Cell
+from experiments.clusters import cluster_of
 from experiments.parts import (
     clients_of,
     is_padded,
@@ -20,7 +21,7 @@ from experiments.parts import (
     workload_of,
 )
 from experiments.spec import Spec, Variant
-from experiments.spec_order import OwnOrder
+from experiments.spec_order import OwnOrder, order_kind
 from experiments.written import content_hash
 from sim import InvariantError, Source, StepTimeError, Trace, TraceSource, UnservableError
 from workloads import TraceFile, TraceSettings, dressed, make_source, read_trace
@@ -84,7 +85,11 @@ class Cells:
         cell, said = self._templates[scheduler], self.spec.schedulers[scheduler]
         address = {"cell_sha256": self.addresses.of(scheduler, seed)}
         provenance = {**cell.provenance, **address}
-        return replace(cell, seed=seed, server=server_of(said, seed), provenance=provenance)
+        cluster = cell.cluster
+        if cluster is not None and order_kind(said.order) == "random":
+            cluster = cluster_of(said, self.spec.step_time, seed)  # every replica draws its own
+        server = server_of(said, seed)
+        return replace(cell, seed=seed, server=server, provenance=provenance, cluster=cluster)
 
 
 def _cells(variant: Variant, shared: dict[str, Any]) -> Iterator[Cell]:
@@ -104,6 +109,7 @@ def _cells(variant: Variant, shared: dict[str, Any]) -> Iterator[Cell]:
             slo=slo_of(spec.slo),
             provenance={**shared, **files_of(spec, name)},
             warmup=spec.warmup is not None,
+            cluster=cluster_of(scheduler, spec.step_time),
         )
 
 

@@ -1,0 +1,178 @@
+"""The tables of a cell that is a cluster: its requests, its replicas, its summary."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from experiments import csvs
+from experiments.csvs import REQUESTS, class_labels, seconds, table, whole, words_of
+from experiments.effect import without_effect
+from experiments.saturation import saturation
+from experiments.strips import Batch, labels_of, window_of
+from sim import membership
+from sim.cluster import ClusterAnalysis, Tally, cluster_summary, tally_of
+from sim.outcomes import NONE
+from sim.request import Reason, State
+
+if TYPE_CHECKING:
+    from experiments.cells import Cell
+
+MORE = ("replica", "prefill_replica", "sendings")
+"""Columns of `requests.csv` behind those of one server's: which replica (from 1) answered, which
+computed the prompt where that is another, how often the router sent the request to one."""
+NOT_TOLD = REQUESTS[-4:]
+"""Columns of one server's requests that are empty in a cluster's."""
+MOST_FOLDERS = 100
+"""Replicas up to which each has a folder of its moves."""
+REPLICA_COLUMNS = (
+    "replica",
+    "member",
+    "group",
+    "failed_s",
+    "offered",
+    "completed",
+    "iterations",
+    "busy_s",
+    "useful_slot_iterations",
+    "idle_share",
+    "output_tokens",
+    "prefill_tokens",
+    "preemptions",
+    "kv_peak_blocks",
+    "running_mean",
+    "queue_p99_s",
+    "ttft_p99_s",
+    "tpot_p99_s",
+)
+
+
+def numbers_of_cluster(cell: Cell, analysis: ClusterAnalysis) -> dict[str, Any]:
+    """Every number of the cell, and what it was made from."""
+    from experiments.cells import NOT_ASKED, requests_hash
+
+    tally = tally_of(analysis, cell.slo)
+    run = analysis.run
+    numbers = {
+        "scheduler": cell.scheduler,
+        "seed": cell.seed,
+        **cell.swept,
+        **cluster_summary(tally),
+        **saturation(analysis),
+        **NOT_ASKED,
+        "kv_blocks": cell.server.kv_blocks,
+        "stopped_by": dict(tally.stopped_by),
+        "rejected_by": dict(sorted(tally.rejected_by.items())),
+        "groups": {},
+        "without_effect": without_effect(run.lives[0].run) if run.lives else None,
+        "requests_sha256": requests_hash(run.requests),
+        **cell.provenance,
+    }
+    numbers["cluster"] = _of_replicas(analysis, tally)
+    return numbers
+
+
+def _of_replicas(analysis: ClusterAnalysis, tally: Tally) -> dict[str, Any]:
+    """What is told of the replicas beside the catalogue's metrics."""
+    busy = np.array([row["busy_s"] for row in tally.replicas], dtype=np.float64)
+    mean = float(busy.mean()) if len(busy) else 0.0
+    return {
+        "replicas": len(analysis.run.cluster.members),
+        "router": analysis.run.cluster.router.kind,
+        "sent_again": int((analysis.sendings > 1).sum()),
+        "busiest_over_mean": float(busy.max()) / mean if mean else None,
+        "lives": [{name: row.get(name) for name in REPLICA_COLUMNS} for row in tally.replicas],
+    }
+
+
+def write_cluster_cell(
+    cell: Cell,
+    analysis: ClusterAnalysis,
+    folder: Path,
+    iterations: bool,
+    window: tuple[int, int] | None,
+) -> Batch:
+    """Write the cell's tables into *folder*; what its picture needs is returned: the batch of the
+    first replica."""
+    from experiments.cells import REQUESTS as FILE
+    from experiments.cells import SUMMARY, summary_bytes
+
+    folder.mkdir(parents=True)
+    numbers = numbers_of_cluster(cell, analysis)
+    with (folder / FILE).open("wb") as file:
+        file.writelines(cluster_request_lines(analysis))
+    with (folder / "replicas.csv").open("w", encoding="utf-8", newline="") as text:
+        rows = csv.DictWriter(text, REPLICA_COLUMNS, lineterminator="\n")
+        rows.writeheader()
+        rows.writerows(numbers["cluster"]["lives"])
+    (folder / SUMMARY).write_bytes(summary_bytes(numbers))
+    if len(analysis.analyses) <= MOST_FOLDERS:
+        _write_replicas(analysis, folder, iterations)
+    first = analysis.analyses[0]
+    begin, end = window_of(first.timeline.iterations, window)
+    shown = membership(first.run, first.timeline, begin, end)
+    count = len(analysis.run.cluster.members)
+    return Batch(
+        cell.scheduler,
+        cell.sweep_key,
+        cell.seed,
+        numbers,
+        folder,
+        shown,
+        labels_of(first.run),
+        f", replica 1 of {count}" if count > 1 else "",
+    )
+
+
+def _write_replicas(analysis: ClusterAnalysis, folder: Path, iterations: bool) -> None:
+    """What every replica did, requests by their numbers in the cluster."""
+    for number, (life, one) in enumerate(
+        zip(analysis.run.lives, analysis.analyses, strict=True), start=1
+    ):
+        place = folder / f"replica-{number}"
+        place.mkdir()
+        csvs.write_moves(one, place / "moves.csv", life.requests)
+        if iterations:
+            csvs.write_iterations(one, place / "iterations.csv")
+
+
+def cluster_request_lines(analysis: ClusterAnalysis) -> Iterator[bytes]:
+    """A row per offered request, in order of arrival, as `experiments.csvs.request_lines`."""
+    out, columns = analysis.outcomes, analysis.durations_ns
+    tpot = np.nan_to_num(np.rint(columns["tpot_ns"]), nan=-1.0)
+    blank = [b""] * len(out)
+    told = np.where(analysis.prefilled_by == NONE, NONE, analysis.prefilled_by + 1)
+    here = np.where(analysis.replica == NONE, NONE, analysis.replica + 1)
+    return table(
+        (*REQUESTS, *MORE),
+        zip(
+            whole(out.request + 1),
+            seconds(out.arrival_ns),
+            seconds(out.admitted_ns),
+            seconds(out.first_token_ns),
+            seconds(out.last_token_ns),
+            seconds(out.first_delivered_ns),
+            seconds(out.delivered_ns),
+            whole(out.prompt_tokens),
+            whole(out.output_tokens),
+            seconds(columns["queue_ns"]),
+            seconds(columns["ttft_ns"]),
+            seconds(tpot),
+            seconds(columns["e2e_ns"]),
+            seconds(columns["itl_max_ns"]),
+            whole(out.preemptions),
+            words_of([s.name.lower() for s in State], out.state),
+            words_of([r.text for r in Reason], out.reason),
+            class_labels(analysis.priorities, len(out)),
+            class_labels(analysis.tenants, len(out)),
+            *([blank] * len(NOT_TOLD)),
+            whole(here),
+            whole(told),
+            whole(analysis.sendings),
+            strict=True,
+        ),
+    )
