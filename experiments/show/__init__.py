@@ -6,7 +6,7 @@ batch_table(analyses(shipped("six_requests")))
 """
 
 from experiments.show.memory import analyses, shipped, summaries
-from experiments.show.pictures import batches, requests
+from experiments.show.pictures import batches, iterations, requests
 from experiments.show.stepper import BatchTable, batch_table
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "analyses",
     "batch_table",
     "batches",
+    "iterations",
     "requests",
     "shipped",
     "summaries",

@@ -1,4 +1,4 @@
-"""Small pictures of runs for a notebook: batches over iterations, requests over time."""
+"""Small pictures of runs for a notebook: batches, requests and iterations."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from experiments.charts import HELD, TOKEN, WAITING, draw_lanes
+from experiments.charts import HELD, IN_TIME, LATE, TOKEN, WAITING, draw_lanes, draw_passes
 from experiments.figures import XLABEL, draw_membership, legend_handles, rows_of
-from experiments.sketches import lanes_of
+from experiments.sketches import lanes_of, passes_of
 from experiments.spec_figures import TimelineFigure
 from experiments.strips import Strip, labels_of, window_of
 from experiments.style import WIDTHS, in_style
@@ -58,7 +58,7 @@ def batches(runs: Mapping[str, Analysis], first: int = 1, last: int = 400) -> Pi
 
 def requests(runs: Mapping[str, Analysis], most: int = 12) -> Picture:
     """The first *most* requests over time, run over run: waiting (grey), in a slot (blue), a tick
-    for every token. Runs of more than 20,000 iterations are left out.
+    for every token, deadlines. Runs of more than 20,000 iterations are left out.
     """
     asked = TimelineFigure(requests=most)
     drawn = [lanes_of(analysis, name, asked) for name, analysis in runs.items()]
@@ -70,12 +70,39 @@ def requests(runs: Mapping[str, Analysis], most: int = 12) -> Picture:
             draw_lanes(one, part)
         axes[-1].set_xlim(left=0)
         axes[-1].set_xlabel("time, s")
-        handles = [
+        handles: list[Any] = [
             Patch(facecolor=WAITING, label="waiting"),
             Patch(facecolor=HELD, label="in a slot"),
             Line2D([], [], color=TOKEN, marker="|", linestyle="none", label="a token"),
         ]
-        sheet.legend(handles=handles, loc="outside lower center", ncols=3)
+        if any(lane.deadline is not None for part in parts for lane in part.lanes):
+            for colour, what in ((IN_TIME, "deadline, met"), (LATE, "deadline, missed")):
+                style: dict[str, Any] = {"color": colour, "marker": "d", "linestyle": "none"}
+                handles.append(Line2D([], [], label=what, **style))
+        sheet.legend(handles=handles, loc="outside lower center", ncols=len(handles))
+    return Picture(sheet)
+
+
+def iterations(runs: Mapping[str, Analysis], until_s: float | None = None) -> Picture:
+    """Every iteration until *until_s*, run over run: a bar as wide as it lasts and as high as the
+    tokens that it computes, decodes below, prompt tokens on top. Runs of more than 20,000
+    iterations are left out.
+    """
+    drawn = [passes_of(analysis, name) for name, analysis in runs.items()]
+    parts = [part for part in drawn if part is not None]
+    until = until_s or max((float(part.end[-1]) for part in parts), default=1.0)
+    with in_style():
+        sheet = _sheet(1.15 * len(parts) + 0.7)
+        axes: Any = sheet.subplots(max(len(parts), 1), 1, squeeze=False, sharex=True)[:, 0]
+        for one, part in zip(axes, parts, strict=False):
+            draw_passes(one, part, until)
+        axes[-1].set_xlim(0, until)
+        axes[-1].set_xlabel("time, s (a bar is an iteration, as wide as it lasts)")
+        handles = [
+            Patch(facecolor=HELD, label="prompt tokens"),
+            Patch(facecolor=TOKEN, label="decodes"),
+        ]
+        sheet.legend(handles=handles, loc="outside lower center", ncols=2)
     return Picture(sheet)
 
 

@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from experiments.load import spec_of
-from experiments.show import analyses, batch_table, batches, requests, shipped, summaries
+from experiments.show import (
+    analyses,
+    batch_table,
+    batches,
+    iterations,
+    requests,
+    shipped,
+    summaries,
+)
 from experiments.show.steps import MOST, walks_of
 from sim import Cell, membership
 
@@ -143,8 +151,8 @@ def test_nothing_to_show_is_an_empty_table():
 
 
 def test_pictures_are_pngs():
-    runs = analyses(shipped("four_lengths"))
-    for picture in (batches(runs, 1, 20), requests(runs)):
+    runs = analyses(shipped("six_requests"))
+    for picture in (batches(runs, 1, 20), requests(runs), iterations(runs, 3)):
         assert picture._repr_png_().startswith(b"\x89PNG")
 
 
