@@ -42,23 +42,35 @@ def analyses(spec: Spec, seed: int | None = None, point: str | None = None) -> d
     return {cell.scheduler: analysis for cell, analysis in _simulated(variant, [chosen])}
 
 
-def summaries(spec: Spec, seeds: Sequence[int] | None = None) -> pd.DataFrame:
+def summaries(
+    spec: Spec, seeds: Sequence[int] | None = None, schedulers: Sequence[str] | None = None
+) -> pd.DataFrame:
     """A row per point of the sweep, scheduler and seed: `scheduler`, `seed`, `point`, then every
-    metric of `summary.csv`.
+    metric of `summary.csv`. Of all seeds and schedulers, or of those named; ValueError for a name
+    that is none of them.
     """
+    unknown = set(schedulers or ()) - set(spec.schedulers)
+    if unknown:
+        raise ValueError(
+            f"no scheduler is called {', '.join(sorted(unknown))}; there are "
+            f"{', '.join(spec.schedulers)}"
+        )
     rows = []
     for variant in spec.variants():
-        for cell, analysis in _simulated(variant, spec.seeds if seeds is None else seeds):
+        chosen = spec.seeds if seeds is None else seeds
+        for cell, analysis in _simulated(variant, chosen, schedulers):
             numbers = numbers_of(cell, analysis)
             begin = {"scheduler": cell.scheduler, "seed": cell.seed, "point": variant.key}
             rows.append(begin | {name: numbers.get(name) for name in COLUMNS})
     return pd.DataFrame(rows)
 
 
-def _simulated(variant: Variant, seeds: Sequence[int]) -> Iterator[tuple[Cell, Analysis]]:
+def _simulated(
+    variant: Variant, seeds: Sequence[int], schedulers: Sequence[str] | None = None
+) -> Iterator[tuple[Cell, Analysis]]:
     works = Works(variant.spec)
     cells = Cells(variant, works.provenance)
     for seed in seeds:
-        for scheduler in variant.spec.schedulers:
+        for scheduler in schedulers or variant.spec.schedulers:
             cell = cells.of(scheduler, seed)
             yield cell, simulate_cell(cell, works.make(seed), None)

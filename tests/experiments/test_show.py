@@ -166,6 +166,9 @@ def test_summaries_are_the_metrics_of_every_point_scheduler_and_seed():
     made = {name: int(one.rows.generated.sum()) for name, one in runs.items()}
     rows = table[(table.point == "mixed") & (table.seed == 2)].set_index("scheduler")
     assert rows.output_tokens.to_dict() == made
+    some = summaries(shipped("lab", "horizon_s=20"), seeds=[2], schedulers=["static"])
+    there = table[(table.scheduler == "static") & (table.seed == 2)].reset_index(drop=True)
+    assert some.equals(there)
 
 
 def test_what_is_not_there_is_told_with_what_is():
@@ -173,6 +176,8 @@ def test_what_is_not_there_is_told_with_what_is():
         shipped("labb")
     with pytest.raises(ValueError, match=r"no point 'odd'; it has equal, mixed"):
         analyses(shipped("lab"), point="odd")
+    with pytest.raises(ValueError, match=r"no scheduler is called statik; there are static, cont"):
+        summaries(shipped("lab"), schedulers=["statik"])
 
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
