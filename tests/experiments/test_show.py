@@ -63,9 +63,41 @@ def test_the_six_requests_are_told_as_worked_out_by_hand():
     assert THIRD in text
 
 
-@pytest.mark.parametrize("name", ["six_requests", "sparse_batch", "long_prompt_blocks"])
+def of_every_kind() -> Any:
+    """Short of memory, impatient, urgent: whatever can happen to a request does."""
+    requests = [
+        {
+            "arrival_s": 0.7 * i,
+            "prompt_tokens": 5 + i % 3,
+            "output_tokens": 3 + i % 9,
+            "priority": i % 3,
+            **({"cancel_s": 0.7 * i + 2} if i % 4 == 0 else {}),
+            **({"timeout_s": 4} if i % 5 == 0 else {}),
+        }
+        for i in range(14)
+    ]
+    retained = {"order": "priority", "displace": True, "preemption": "retain"}
+    schedulers = {
+        "async": {"kind": "chunked", "scheduling": "asynchronous", "stop": "eos"},
+        "swap": {"kind": "mixed", "preemption": "swap", "swap": {"block_s": 0.1}},
+        "displace": {"kind": "chunked", "max_batched_tokens": 4, **retained},
+        "prefill_first": {"kind": "prefill_first"},
+        "static": {"kind": "static"},
+    }
+    return spec_of(
+        {
+            "name": "every-kind",
+            "workload": {"requests": requests},
+            "step_time": {"kind": "constant", "step_s": 1},
+            "server": {"slots": 3, "kv_blocks": 9, "block_size": 4},
+            "schedulers": schedulers,
+        }
+    )
+
+
+@pytest.mark.parametrize("name", ["six_requests", "sparse_batch", "long_prompt_blocks", None])
 def test_every_step_says_what_the_membership_says(name):
-    runs = analyses(shipped(name))
+    runs = analyses(of_every_kind() if name is None else shipped(name))
     for walk in walks_of(runs):
         analysis = runs[walk.name]
         whole = membership(analysis.run, analysis.timeline, 1, analysis.timeline.iterations)
