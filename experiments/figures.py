@@ -194,7 +194,7 @@ def save_strips(
         middle = (left + width - right) / 2 / width
         figure.text(middle, (foot - 0.1) / height, XLABEL, ha="center", fontsize=8)
         figure.legend(
-            handles=_legend_handles(),
+            handles=legend_handles(),
             loc="lower center",
             ncol=5,
             bbox_to_anchor=(0.5, 0.02 / height),
@@ -214,7 +214,8 @@ def _save(path: Path, pixels: NDArray[Any], dpi: float) -> None:
     Image.fromarray(np.ascontiguousarray(pixels)).save(path, dpi=(dpi, dpi))
 
 
-def _legend_handles() -> list[Patch]:
+def legend_handles() -> list[Patch]:
+    """What the cells of `draw_membership` mean."""
     first = matplotlib.colors.to_rgb(COLOURS[0])
     pale = (1 - 0.3 * (1 - first[0]), 1 - 0.3 * (1 - first[1]), 1 - 0.3 * (1 - first[2]))
     return [
