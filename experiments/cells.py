@@ -30,7 +30,7 @@ from sim import (
     stopped_by,
     summary,
 )
-from sim.cluster import Cluster, ClusterAnalysis, audit_cluster, simulate_cluster
+from sim.cluster import Cluster, ClusterAnalysis, Tally, audit_cluster, simulate_cluster
 from sim.groups import groups
 from sim.metrics import NAMES
 from sim.request import Reason, State
@@ -99,7 +99,7 @@ def simulate_cell(
 
 def write_cell(
     cell: Cell,
-    analysis: Analysis | ClusterAnalysis,
+    analysis: Analysis | ClusterAnalysis | Tally,
     folder: Path,
     iterations: bool,
     window: tuple[int, int] | None,
@@ -107,6 +107,10 @@ def write_cell(
     """Write the cell's tables into *folder*; what its picture needs is returned."""
     from experiments import csvs
 
+    if isinstance(analysis, Tally):
+        from experiments.cluster_parts import write_tally
+
+        return write_tally(cell, analysis, folder)
     if isinstance(analysis, ClusterAnalysis):
         from experiments.cluster_cells import write_cluster_cell
 

@@ -15,7 +15,7 @@ from experiments.effect import without_effect
 from experiments.saturation import saturation
 from experiments.strips import Batch, labels_of, window_of
 from sim import membership
-from sim.cluster import ClusterAnalysis, Tally, cluster_summary, tally_of
+from sim.cluster import Cluster, ClusterAnalysis, Tally, cluster_summary, tally_of
 from sim.outcomes import NONE
 from sim.request import Reason, State
 
@@ -72,18 +72,20 @@ def numbers_of_cluster(cell: Cell, analysis: ClusterAnalysis) -> dict[str, Any]:
         "requests_sha256": requests_hash(run.requests),
         **cell.provenance,
     }
-    numbers["cluster"] = _of_replicas(analysis, tally)
+    again = int((analysis.sendings > 1).sum())
+    numbers["cluster"] = of_replicas(run.cluster, tally, again)
     return numbers
 
 
-def _of_replicas(analysis: ClusterAnalysis, tally: Tally) -> dict[str, Any]:
-    """What is told of the replicas beside the catalogue's metrics."""
+def of_replicas(cluster: Cluster, tally: Tally, again: int) -> dict[str, Any]:
+    """What is told of the replicas beside the catalogue's metrics; *again*: requests that were sent
+    more than once."""
     busy = np.array([row["busy_s"] for row in tally.replicas], dtype=np.float64)
     mean = float(busy.mean()) if len(busy) else 0.0
     return {
-        "replicas": len(analysis.run.cluster.members),
-        "router": analysis.run.cluster.router.kind,
-        "sent_again": int((analysis.sendings > 1).sum()),
+        "replicas": len(cluster.members),
+        "router": cluster.router.kind,
+        "sent_again": again,
         "busiest_over_mean": float(busy.max()) / mean if mean else None,
         "lives": [{name: row.get(name) for name in REPLICA_COLUMNS} for row in tally.replicas],
     }
@@ -105,13 +107,10 @@ def write_cluster_cell(
     numbers = numbers_of_cluster(cell, analysis)
     with (folder / FILE).open("wb") as file:
         file.writelines(cluster_request_lines(analysis))
-    with (folder / "replicas.csv").open("w", encoding="utf-8", newline="") as text:
-        rows = csv.DictWriter(text, REPLICA_COLUMNS, lineterminator="\n")
-        rows.writeheader()
-        rows.writerows(numbers["cluster"]["lives"])
+    write_replicas(numbers, folder)
     (folder / SUMMARY).write_bytes(summary_bytes(numbers))
     if len(analysis.analyses) <= MOST_FOLDERS:
-        _write_replicas(analysis, folder, iterations)
+        _write_moves(analysis, folder, iterations)
     first = analysis.analyses[0]
     begin, end = window_of(first.timeline.iterations, window)
     shown = membership(first.run, first.timeline, begin, end)
@@ -128,7 +127,15 @@ def write_cluster_cell(
     )
 
 
-def _write_replicas(analysis: ClusterAnalysis, folder: Path, iterations: bool) -> None:
+def write_replicas(numbers: dict[str, Any], folder: Path) -> None:
+    """`replicas.csv`, a row per replica."""
+    with (folder / "replicas.csv").open("w", encoding="utf-8", newline="") as text:
+        rows = csv.DictWriter(text, REPLICA_COLUMNS, lineterminator="\n")
+        rows.writeheader()
+        rows.writerows(numbers["cluster"]["lives"])
+
+
+def _write_moves(analysis: ClusterAnalysis, folder: Path, iterations: bool) -> None:
     """What every replica did, requests by their numbers in the cluster."""
     for number, (life, one) in enumerate(
         zip(analysis.run.lives, analysis.analyses, strict=True), start=1

@@ -21,7 +21,8 @@ from experiments.told import remarks, told
 from experiments.works import Cells, Works, failure
 from experiments.written import resolve
 from experiments.yaml_write import dump_yaml
-from sim.cluster import ClusterAnalysis
+from sim import Analysis
+from sim.cluster import ClusterAnalysis, Tally
 
 Report = Callable[[float, str], None]
 
@@ -76,7 +77,7 @@ def run(
                     share = _Share(progress, done, total, cell, works)
                     done += 1
                     try:
-                        analysis = simulate_cell(cell, works.make(seed), share)
+                        analysis = _simulated(cell, works, variant.spec, share)
                     except Exception as error:
                         what = failure(error, variant.spec, scheduler)
                         if what is None:
@@ -88,7 +89,7 @@ def run(
                     results.setdefault(scheduler, []).append(result)
                     strips.append(result)
                     rows.append(result.summary)
-                    if isinstance(analysis, ClusterAnalysis):
+                    if not isinstance(analysis, Analysis):
                         continue
                     pictures.see(variant.key, scheduler, seed, analysis)
                     if why is not None and scheduler not in facts:
@@ -112,6 +113,18 @@ def run(
         painter.finish()
     texts.append(f"results in {out}")
     return Outcome("\n\n".join(texts), failed, out)
+
+
+def _simulated(
+    cell: Cell, works: Works, spec: Spec, share: _Share
+) -> Analysis | ClusterAnalysis | Tally:
+    """The cell, simulated; of a cluster with very many requests only what there is to count."""
+    if cell.cluster is not None:
+        from experiments.cluster_parts import parts_of, tally_part
+
+        if parts_of(spec, cell.scheduler) is not None:
+            return tally_part(cell, works, (0, len(cell.cluster.members)), share)
+    return simulate_cell(cell, works.make(cell.seed), share)
 
 
 def _beyond(results: Mapping[str, Sequence[Batch]], window: tuple[int, int] | None) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,11 @@ from experiments.spec import Spec, Variant
 from experiments.store import Names, Store
 from experiments.summary_csv import write_summary
 from experiments.table_rows import Summary
-from experiments.task import Task, packed
+from experiments.task import Answer, Task, packed
 from experiments.told import remarks, told
 from experiments.written import content_hash, resolve
 from experiments.yaml_write import dump_yaml
+from sim.cluster import Tally
 
 SUMMARY, FAILED, SPEC = "summary.csv", "failed.txt", "spec.yaml"
 NAMED = 3  # cells that a message names
@@ -169,8 +170,12 @@ def _made(
             rows = store.requests(cell.names) if requests else None
             for other in alike.pop(cell.address):
                 yield other, _filed(store, other, cell, numbers, rows), ""
-    with closing(pool(_tasks(alike, requests))) as answers:
-        for task, answer in answers:
+    parts = _Parts()
+    with closing(pool(_tasks(alike, requests, parts))) as answers:
+        for task, given in answers:
+            answer = parts.joined(task, given)
+            if answer is None:
+                continue
             first = alike[task.address][0]
             for cell in alike[task.address]:
                 if answer.numbers is None:
@@ -179,12 +184,61 @@ def _made(
                     yield cell, _filed(store, cell, first, answer.numbers, answer.requests), ""
 
 
-def _tasks(alike: Mapping[str, Sequence[Wanted]], requests: bool) -> Iterator[Task]:
+class _Parts:
+    """Cells that are clusters too large for one task: what has come of each."""
+
+    def __init__(self) -> None:
+        self.missing: dict[str, int] = {}
+        self._tallies: dict[str, dict[tuple[int, int], Tally]] = {}
+
+    def joined(self, task: Task, answer: Answer) -> Answer | None:
+        """The answer of the whole cell, once all its parts are there; None until then."""
+        if task.replicas is None:
+            return answer
+        address = task.address
+        if address not in self.missing:
+            return None  # it has failed already
+        if answer.part is None:
+            del self.missing[address]
+            return answer
+        cell, tally = answer.part
+        mine = self._tallies.setdefault(address, {})
+        mine[task.replicas] = tally
+        self.missing[address] -= 1
+        if self.missing[address]:
+            return None
+        del self.missing[address]
+        from experiments.cluster_parts import numbers_of_tally
+
+        first, *others = (mine[part] for part in sorted(mine))
+        for other in others:
+            first.merge(other)
+        del self._tallies[address]
+        return Answer(numbers_of_tally(cell, first))
+
+
+def _tasks(alike: Mapping[str, Sequence[Wanted]], requests: bool, parts: _Parts) -> Iterator[Task]:
     point, variant = b"", None
     for address, (cell, *_) in alike.items():
         if cell.variant is not variant:
             point, variant = packed(cell.variant), cell.variant
-        yield Task(point, cell.scheduler, cell.seed, address, requests)
+        task = Task(point, cell.scheduler, cell.seed, address, requests)
+        shares = _shares(cell)
+        if shares is None:
+            yield task
+            continue
+        parts.missing[address] = len(shares)
+        for share in shares:
+            yield replace(task, replicas=share)
+
+
+def _shares(cell: Wanted) -> list[tuple[int, int]] | None:
+    """The parts that a cluster is simulated in, if it is."""
+    if cell.variant.spec.schedulers[cell.scheduler].cluster is None:
+        return None
+    from experiments.cluster_parts import parts_of
+
+    return parts_of(cell.variant.spec, cell.scheduler)
 
 
 def _filed(

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from experiments.cells import lines_of, numbers_of, simulate_cell
+from experiments.cells import Cell, lines_of, numbers_of, simulate_cell
 from experiments.spec import Variant
 from experiments.works import Cells, Works, failure
+from sim.cluster import Tally
 from workloads import TraceError
 
 POINTS = 4
@@ -25,22 +26,25 @@ _alone = threading.Lock()  # a worker may have threads; the simulator is of one
 @dataclass(frozen=True, slots=True)
 class Task:
     """A cell: its point (`packed`), scheduler and seed, the digest that it must have, and whether
-    its `requests.csv` is wanted."""
+    its `requests.csv` is wanted; *replicas*: only these (from, to) of its cluster."""
 
     point: bytes
     scheduler: str
     seed: int
     address: str
     requests: bool = False
+    replicas: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What `summary.json` and `requests.csv` hold, or why there is no result."""
+    """What `summary.json` and `requests.csv` hold, or why there is no result; of some replicas of a
+    cluster, what there is to count, and the cell that they are of."""
 
     numbers: dict[str, Any] | None = None
     requests: bytes | None = None
     error: str | None = None
+    part: tuple[Cell, Tally] | None = None
 
 
 def packed(variant: Variant) -> bytes:
@@ -79,6 +83,10 @@ def _simulated(task: Task) -> Answer:
             "install the same version and put the same files there"
         )
     try:
+        if task.replicas is not None:
+            from experiments.cluster_parts import tally_part
+
+            return Answer(part=(cell, tally_part(cell, works, task.replicas)))
         analysis = simulate_cell(cell, works.make(task.seed), None)
     except Exception as error:
         what = failure(error, variant.spec, task.scheduler)

@@ -244,6 +244,13 @@ def arrival_times(arrivals: Open, rng: np.random.Generator, horizon_ns: int | No
     """All arrivals: as many as *requests* says, or those up to the horizon."""
     if arrivals.requests is not None:
         return process(arrivals, rng).take(arrivals.requests)
+    check_ends(arrivals, horizon_ns)
+    assert horizon_ns is not None
+    return until(process(arrivals, rng), horizon_ns)
+
+
+def check_ends(arrivals: Open, horizon_ns: int | None) -> None:
+    """Raise ValueError for arrivals without a number that nothing ends."""
     if horizon_ns is None:
         raise ValueError(
             f"requests: {arrivals.kind} arrivals never end; give requests, or a horizon for the run"
@@ -253,7 +260,6 @@ def arrival_times(arrivals: Open, rng: np.random.Generator, horizon_ns: int | No
             "requests: an infinite rate without requests is an endless queue; give requests, "
             "or say `kind: backlog`"
         )
-    return until(process(arrivals, rng), horizon_ns)
 
 
 def stage_times(stages: Stages, rng: np.random.Generator) -> Ints:

@@ -60,7 +60,7 @@ def make_source(
     if isinstance(workload, Trace):
         return TraceSource(workload)
     arrivals = workload.arrivals
-    tokens = _tokens(workload, seed, folder)
+    tokens = tokens_of(workload, seed, folder)
     if isinstance(arrivals, at.ClosedLoop):
         _check_end(arrivals, horizon_ns)
         return ClosedLoop(arrivals.clients, tokens, arrivals.think_time_s, arrivals.requests)
@@ -92,7 +92,8 @@ def _times(
     return at.arrival_times(arrivals, rng, horizon_ns)
 
 
-def _tokens(workload: Sampled, seed: int, folder: Path | None) -> Tokens:
+def tokens_of(workload: Sampled, seed: int, folder: Path | None) -> Tokens:
+    """The lengths and labels of its requests under *seed*."""
     prompts, outputs, limits = workload.prompt_tokens, workload.output_tokens, workload.max_tokens
     return Tokens(
         seed,

@@ -73,4 +73,8 @@ def _simulated(
     for seed in seeds:
         for scheduler in schedulers or variant.spec.schedulers:
             cell = cells.of(scheduler, seed)
-            yield cell, simulate_cell(cell, works.make(seed), None)
+            analysis = simulate_cell(cell, works.make(seed), None)
+            if not isinstance(analysis, Analysis):
+                what = f"{scheduler} is a cluster; look at it with `itersim run`"
+                raise ValueError(what)
+            yield cell, analysis

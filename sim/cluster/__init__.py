@@ -2,6 +2,7 @@
 
 from sim.cluster.laws import audit_cluster
 from sim.cluster.merged import ClusterAnalysis
+from sim.cluster.routers import Division
 from sim.cluster.run import ClusterRun, Life, divided, run_alone, simulate_cluster
 from sim.cluster.settings import ROUTERS, Cluster, Link, Member, Outages, Router
 from sim.cluster.summary import cluster_summary
@@ -12,6 +13,7 @@ __all__ = [
     "Cluster",
     "ClusterAnalysis",
     "ClusterRun",
+    "Division",
     "Life",
     "Link",
     "Member",

@@ -159,28 +159,34 @@ def router_of(settings: Router, members: int, seed: int) -> Choice:
     return choice
 
 
-def division(
-    settings: Router, members: int, seed: int, sessions: NDArray[Any] | None, count: int
-) -> NDArray[np.int64]:
-    """The member that each of *count* requests goes to under a router that chooses without looking
-    at the replicas, all of which are there: the same as `Choice.choose` one by one.
+class Division:
+    """Which member gets which request under a router that chooses without looking at the replicas,
+    all of which are there: the same as `Choice.choose` one by one, many at once.
     """
-    if settings.kind == "random":
-        draws = np.random.default_rng([seed, STREAM]).random(count)
-        return (draws * members).astype(np.int64)
-    turns = np.arange(count, dtype=np.int64) % members
-    if settings.kind != "session" or sessions is None:
+
+    def __init__(self, settings: Router, members: int, seed: int) -> None:
+        self.settings = settings
+        self.members = members
+        self.draws = np.random.default_rng([seed, STREAM])
+        self.turn = 0
+        self.chosen: dict[Hashable, int] = {}
+
+    def take(self, count: int, sessions: NDArray[Any] | None) -> NDArray[np.int64]:
+        """The members of the next *count* requests, of these sessions."""
+        if self.settings.kind == "random":
+            return (self.draws.random(count) * self.members).astype(np.int64)
+        if self.settings.kind == "session" and sessions is not None:
+            return np.array([self._of(session) for session in sessions.tolist()], dtype=np.int64)
+        turns = (self.turn + np.arange(count, dtype=np.int64)) % self.members
+        self.turn = (self.turn + count) % self.members
         return turns
-    named = [session is not None and session != "" for session in sessions.tolist()]
-    chosen = {
-        session: max(range(members), key=lambda member: (affinity(session, member), -member))
-        for session in {s for s, some in zip(sessions.tolist(), named, strict=True) if some}
-    }
-    place = 0
-    for row, (session, some) in enumerate(zip(sessions.tolist(), named, strict=True)):
-        if some:
-            turns[row] = chosen[session]
-        else:
-            turns[row] = place
-            place = (place + 1) % members
-    return turns
+
+    def _of(self, session: Hashable) -> int:
+        if session is None or session == "":
+            member = self.turn
+            self.turn = (member + 1) % self.members
+            return member
+        if session not in self.chosen:
+            every = range(self.members)
+            self.chosen[session] = max(every, key=lambda m: (affinity(session, m), -m))
+        return self.chosen[session]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from sim.cluster.desk import Desk
 from sim.cluster.inbox import seen_by
-from sim.cluster.routers import division
+from sim.cluster.routers import Division
 from sim.cluster.settings import Cluster
 from sim.engine import NEVER, Run
 from sim.front_end import at_the_queue
@@ -125,7 +125,8 @@ def _check(trace: Trace, cluster: Cluster) -> None:
 def divided(trace: Trace, cluster: Cluster, seed: int) -> Iterator[tuple[int, Ints, Trace]]:
     """(member, its requests' numbers, its requests) for every replica of a cluster that divides."""
     count, members = len(trace), len(cluster.members)
-    places = division(cluster.router, members, seed, trace.attributes.get("session"), count)
+    division = Division(cluster.router, members, seed)
+    places = division.take(count, trace.attributes.get("session"))
     order = np.argsort(places, kind="stable")
     bounds = np.searchsorted(places[order], np.arange(members + 1))
     for member in range(members):

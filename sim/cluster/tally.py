@@ -201,16 +201,17 @@ def tally_of(analysis: ClusterAnalysis, slo: Slo | None = None) -> Tally:
     run, tally = analysis.run, Tally()
     tally.requests(analysis.outcomes, analysis.durations_ns, slo, analysis, run.horizon_ns)
     for number, (life, one) in enumerate(zip(run.lives, analysis.analyses, strict=True), start=1):
-        tally.replica(one, about_life(run.cluster.members[life.member].group, number, life))
+        group = run.cluster.members[life.member].group
+        tally.replica(one, about_life(group, number, life.member, life.end_ns))
     second = analysis.second_gap_ns
     tally.gaps(second[second != NONE])
     return tally
 
 
-def about_life(group: str, number: int, life: Any) -> dict[str, Value]:
-    """Which replica it is: numbered in order of starts, all from 1."""
-    failed = None if life.end_ns is None else life.end_ns / 1e9
-    return {"replica": number, "member": life.member + 1, "group": group, "failed_s": failed}
+def about_life(group: str, number: int, member: int, end_ns: int | None) -> dict[str, Value]:
+    """Which replica it is: *number* in order of starts (from 1), of this member (from 0)."""
+    failed = None if end_ns is None else end_ns / 1e9
+    return {"replica": number, "member": member + 1, "group": group, "failed_s": failed}
 
 
 def _there(values: NDArray[Any]) -> NDArray[Any]:
