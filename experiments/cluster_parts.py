@@ -28,7 +28,7 @@ from workloads.pieces import expected_requests, pieces
 
 MANY = 500_000
 """Requests from which on a cluster is simulated in parts."""
-PARTS = 16
+PARTS = 8
 """Parts of a cluster, at most: each makes all requests, and keeps those of its own replicas."""
 
 

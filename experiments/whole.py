@@ -48,7 +48,8 @@ def without_an_end(raw: dict[str, Any], faulty: set[str]) -> Found:
 
 
 def endless_backlog(raw: dict[str, Any], schedulers: Mapping[str, AnyScheduler]) -> Found:
-    """A queue that never ends cannot be sorted, and all its requests arrive at 0."""
+    """A queue that never ends cannot be sorted, nor be divided, and all its requests arrive at
+    0."""
     arrivals = _part(_part(raw, "workload"), "arrivals")
     if arrivals.get("kind") != "backlog" or arrivals.get("requests") is not None:
         return
@@ -59,6 +60,10 @@ def endless_backlog(raw: dict[str, Any], schedulers: Mapping[str, AnyScheduler])
             home: Path = ("schedulers", name) if own else ("server",)
             what = f"{kind} needs an end to the queue, which an endless backlog lacks; {remedy}"
             yield (*home, "order"), f"{what}, or order: fcfs"
+        if scheduler.cluster is not None:
+            home = ("schedulers", name) if "cluster" in raw["schedulers"][name] else ("server",)
+            what = "an endless backlog has no arrivals that a router could send anywhere; "
+            yield (*home, "cluster"), what + remedy
     if _part(raw, "clients"):
         what = "wait since arrival, which is 0 for all requests of an endless backlog; "
         yield ("clients",), what + remedy
