@@ -6,7 +6,7 @@ the package knows. Needs the extra: pip install 'itersim[aic]'.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Any
 
@@ -26,13 +26,18 @@ LENGTHS = (512, 2048, 8192)
 
 
 def measured(
-    model: str, system: str, backend: str, tensor_parallel: int = 1, version: str | None = None
+    model: str,
+    system: str,
+    backend: str,
+    tensor_parallel: int = 1,
+    version: str | None = None,
+    modes: Mapping[str, str] | None = None,
 ) -> Measurements:
-    """The three tables of one model on one system, in seconds.
+    """The three tables of one model on one system, in seconds. *modes*: see `precision`.
 
     Raises ImportError without the package, ReadError for what it does not know.
     """
-    engine = _engine(model, system, backend, tensor_parallel, version)
+    engine = _engine(model, system, backend, tensor_parallel, version, modes or {})
     decode = [
         {"batch": n, "context": c, "decode_step_s": engine.decode_step_latency(n, c, 2) / 1e3}
         for n, c in product(ROWS, CONTEXTS)
@@ -69,7 +74,12 @@ def _mixed(engine: Any) -> Iterator[dict[str, float]]:
 
 
 def _engine(
-    model: str, system: str, backend: str, tensor_parallel: int, version: str | None
+    model: str,
+    system: str,
+    backend: str,
+    tensor_parallel: int,
+    version: str | None,
+    modes: Mapping[str, str],
 ) -> Any:
     try:
         from aiconfigurator_core.sdk import EngineHandle  # type: ignore[import-not-found,unused-ignore]  # an extra
@@ -80,7 +90,7 @@ def _engine(
         ) from None
     try:
         return EngineHandle.compile(
-            model, system, backend, tp_size=tensor_parallel, backend_version=version
+            model, system, backend, tp_size=tensor_parallel, backend_version=version, **modes
         )
     except Exception as error:  # of any class, the package's own among them
         said = " ".join(str(error).split())[:300]
