@@ -89,14 +89,12 @@ def _once(
 
 
 def error_table(rows: pd.DataFrame, by: Sequence[str] = GROUPS) -> pd.DataFrame:
-    """A row per group, and one of all: how many deployments, and of TTFT and of TPOT the mean of
-    \|error\|, its median, and the signed mean. Errors are relative, simulated above measured positive.
+    """A row per group, and one of all: how many deployments, and of TTFT and of TPOT the mean and
+    the median of the error without its sign, and the mean with it (simulated above measured is
+    positive). All are relative.
     """
     parts = [(key, part) for key, part in rows.groupby(list(by), sort=True)]
-    table = [
-        dict(zip(by, key, strict=True)) | _errors(part)
-        for key, part in parts
-    ]
+    table = [dict(zip(by, key, strict=True)) | _errors(part) for key, part in parts]
     if len(parts) > 1:
         table.append(dict.fromkeys(by, "all") | _errors(rows))
     return pd.DataFrame(table)
@@ -115,8 +113,8 @@ def _errors(rows: pd.DataFrame) -> dict[str, float]:
 # --- two times that nobody measured, learnt from other deployments --------------------------------
 
 FITTED = ("overhead", "front_end")
-"""What may be fitted: what every iteration takes beyond its kernels, and the way of a request to the
-queue and of its first token back."""
+"""What may be fitted: what every iteration takes beyond its kernels, and the way of a request to
+the queue and of its first token back."""
 
 
 def elsewhere(rows: pd.DataFrame, row: pd.Series) -> pd.DataFrame:

@@ -1,8 +1,8 @@
 """Measured closed-loop deployments, read from a CSV file: a row is one benchmark of one server.
 
-The layout is that of AIConfigurator's ``silicon_sample.csv``: so many clients (``concurrency``), each
-with one request under way, of at most ``isl`` prompt and ``osl`` answer tokens, and the mean TTFT
-and TPOT that they got, in ms. Units follow from the columns' names.
+The layout is that of AIConfigurator's ``silicon_sample.csv``: so many clients (``concurrency``),
+each with one request under way, of at most ``isl`` prompt and ``osl`` answer tokens, and the mean
+TTFT and TPOT that they got, in ms. Units follow from the columns' names.
 """
 
 from __future__ import annotations

@@ -78,14 +78,20 @@ SHAPES: dict[str, Architecture] = {
 
 BITS = {"bf16": 16.0, "fp16": 16.0, "fp8": 8.0, "int8": 8.0, "fp4": 4.5, "int4": 4.5}
 """Of a value; in those of four bits a group of 16 shares a scale of eight."""
-OTHER_WORDS = {"bfloat16": "bf16", "half": "fp16", "float16": "fp16", "nvfp4": "fp4", "mxfp4": "fp4"}
+OTHER_WORDS = {
+    "bfloat16": "bf16",
+    "half": "fp16",
+    "float16": "fp16",
+    "nvfp4": "fp4",
+    "mxfp4": "fp4",
+}
 
 VARIANTS = {"meta", "instruct", "it", "chat", "hf", *BITS, *OTHER_WORDS}
 """Words of a model's name that say nothing about its shape."""
 
 
 def short_name(model: str) -> str:
-    """What variants of a model share: ``meta-llama/Llama-3.1-70B-Instruct-FP8`` is llama-3.1-70b."""
+    """What variants of a model share: ``nvidia/Llama-3.1-70B-Instruct-FP8`` is llama-3.1-70b."""
     words = model.rpartition("/")[2].lower().split("-")
     return "-".join(word for word in words if word not in VARIANTS)
 
@@ -118,13 +124,15 @@ def kv_blocks(
 ) -> int | None:
     """The KV blocks of such a server; None for a GPU whose memory is not known here.
 
-    Tables of tokens stay in bf16; KV heads are repeated where there are fewer than devices.
+    Weights are as the deployment has them, the KV cache as the step times were measured with it
+    (*precision*). Tables of tokens stay in bf16; KV heads are repeated where there are fewer than
+    devices.
     """
     memory = GPU_BYTES.get(deployment.system)
     if memory is None:
         return None
     devices = deployment.tensor_parallel
-    bits = BITS[precision.weights or precision_of(deployment.precision) or "bf16"]
+    bits = BITS[precision_of(deployment.precision) or precision.weights or "bf16"]
     layers = shape.layers * shape.layer_parameters
     weights = layers * bits / 8 + (shape.parameters - layers) * 2
     kept = weights + RESERVED_BYTES * devices

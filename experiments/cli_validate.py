@@ -84,7 +84,8 @@ def validate(
     deployments: Annotated[
         Path | None,
         typer.Option(
-            metavar="CSV", help="Instead: compare with the means of measured closed-loop benchmarks."
+            metavar="CSV",
+            help="Instead: compare with the means of measured closed-loop benchmarks.",
         ),
     ] = None,
     profile: Annotated[
@@ -105,6 +106,19 @@ def validate(
     requests_per_client: Annotated[
         int, typer.Option(min=1, metavar="N", help="With --deployments: as its benchmark had.")
     ] = 10,
+    convert: Annotated[
+        bool,
+        typer.Option(
+            help="With --deployments: step times of another precision less what fewer bytes and "
+            "faster operations save."
+        ),
+    ] = True,
+    kv: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BITS", help="With --deployments: KV cache in fp8 or bf16.  [as the profile]"
+        ),
+    ] = None,
     jobs: Annotated[
         int, typer.Option("-j", "--jobs", min=1, metavar="N", help="Processes for --deployments.")
     ] = 1,
@@ -137,6 +151,8 @@ def validate(
                         shortest=shortest,
                         seeds=spec.seeds,
                     ),
+                    convert=convert,
+                    kv=kv,
                     fit=[name.strip() for name in (fit or "").split(",") if name.strip()],
                     jobs=jobs,
                     command=command,

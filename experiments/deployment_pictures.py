@@ -1,4 +1,4 @@
-"""The picture of measured deployments beside their simulation: every one a dot, and the diagonal."""
+"""The picture of measured deployments beside their simulation: each a dot, and the diagonal."""
 
 from __future__ import annotations
 
@@ -19,16 +19,14 @@ PANELS = (("ttft", "TTFT", "s", 1.0), ("tpot", "TPOT", "ms", 1e3))
 
 
 def draw_deployments(table: pd.DataFrame, title: str, path: Path) -> None:
-    """Simulated over measured, both logarithmic, with a band of 20 %: a colour per GPU and engine, a
-    mark per tensor parallelism."""
+    """Simulated over measured, both logarithmic, with a band of 20 %: a colour per GPU and engine,
+    a mark per tensor parallelism."""
     groups = sorted(set(zip(table["system"], table["engine"], strict=True)))
     devices = sorted(set(table["tensor_parallel"]))
     with in_style():
         figure = Figure(figsize=(7.0, 3.9), layout="constrained")
         FigureCanvasAgg(figure)
-        for axes, (metric, label, unit, factor) in zip(
-            figure.subplots(1, 2), PANELS, strict=True
-        ):
+        for axes, (metric, label, unit, factor) in zip(figure.subplots(1, 2), PANELS, strict=True):
             real = table[f"measured_{metric}_s"].to_numpy(np.float64) * factor
             said = table[f"simulated_{metric}_s"].to_numpy(np.float64) * factor
             _band(axes, real, said)

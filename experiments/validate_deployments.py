@@ -1,9 +1,9 @@
-"""`itersim validate SPEC --deployments FILE.csv`: measured closed-loop benchmarks beside simulation.
+"""`itersim validate SPEC --deployments FILE.csv`: measured closed-loop benchmarks, simulated.
 
 The spec says how each engine is set: its schedulers are named for the engines, and for whatever
 else a setting depends on (`vllm-h100_sxm`, `trtllm-tp2-1024x1024`). Each row of the file brings its
-own clients, lengths, step times (the profile of its GPU, engine and parallelism) and KV blocks; those
-of the spec stand for models and GPUs whose sizes are not known here (`calibrate.served`).
+own clients, lengths, step times (the profile of its GPU, engine and parallelism) and KV blocks;
+those of the spec stand for models and GPUs whose sizes are not known here (`calibrate.served`).
 """
 
 from __future__ import annotations
@@ -29,13 +29,17 @@ from calibrate.deployment_run import (
 )
 from calibrate.deployments import Deployment, read
 from calibrate.faults import CalibrationError
+from calibrate.other_precision import RATES, converted
 from calibrate.profile import Profile, list_profiles, load_profile
 from calibrate.served import (
+    BITS,
     GPU_BYTES,
     SHAPES,
     Chosen,
+    Precision,
     choose,
     kv_blocks,
+    precision_of,
     precision_of_profile,
     short_name,
 )
@@ -64,6 +68,8 @@ class Asked:
     deployments: Path
     profiles: Sequence[str]
     benchmark: Benchmark
+    convert: bool
+    kv: str | None
     fit: Sequence[str]
     jobs: int
     command: str
@@ -137,8 +143,7 @@ def rows_of(
     deployments: Sequence[Deployment],
     spec: Spec,
     profiles: Sequence[Profile],
-    *,
-    named: bool,
+    asked: Asked,
 ) -> tuple[list[Row], list[LeftOut]]:
     """Every deployment as a row, or left out with the reason."""
     rows, out = [], []
@@ -151,28 +156,36 @@ def rows_of(
         if name is None:
             out.append(LeftOut(deployment, "the spec has no scheduler of that engine"))
             continue
-        chosen = choose(deployment, profiles, named=named)
+        chosen = choose(deployment, profiles, named=bool(asked.profiles))
         if chosen is None:
             out.append(LeftOut(deployment, "no profile"))
             continue
-        setup = _setup(deployment, name, spec.schedulers[name], chosen.profile)
-        rows.append(Row(deployment, setup, chosen, name))
+        rows.append(_row(deployment, name, spec.schedulers[name], chosen, asked))
     return rows, out
 
 
-def _setup(
-    deployment: Deployment, name: str, scheduler: AnyScheduler, profile: Profile
-) -> Setup:
+def _row(
+    deployment: Deployment, name: str, scheduler: AnyScheduler, chosen: Chosen, asked: Asked
+) -> Row:
     if not isinstance(scheduler, ChunkedScheduler) and scheduler.kind == "static":
         raise CalibrationError(f"schedulers.{name}: static is no server with clients in a loop")
-    server = server_of(scheduler)
+    server, profile = server_of(scheduler), chosen.profile
+    was = precision_of_profile(profile)
+    now = Precision(precision_of(deployment.precision) or was.weights, asked.kv or was.kv)
     shape = SHAPES.get(short_name(deployment.model))
     if shape is not None:
-        blocks = kv_blocks(deployment, shape, precision_of_profile(profile), server.block_size)
+        blocks = kv_blocks(deployment, shape, now, server.block_size)
         server = server if blocks is None else replace(server, kv_blocks=blocks)
-    return Setup(
-        name=name, server=server, policy=policy_of(scheduler), curve=profile.step_time()
-    )
+    curve, differs = profile.step_time(), list(chosen.differs)
+    rates = RATES.get(deployment.system)
+    if asked.convert and was != now and shape is not None and rates is not None:
+        other = converted(profile.curve, shape, deployment.tensor_parallel, rates, was, now)
+        if other is not None:
+            curve = other
+            differs = [word for word in differs if not word.startswith("precision")]
+            differs.append(f"precision ({profile.precision}), converted")
+    setup = Setup(name=name, server=server, policy=policy_of(scheduler), curve=curve)
+    return Row(deployment, setup, replace(chosen, differs=tuple(differs)), name)
 
 
 # --- simulating ---------------------------------------------------------------------------------
@@ -259,12 +272,12 @@ def validate(spec: Spec, asked: Asked, out: Path, overwrite: bool = False) -> st
     for name in asked.fit:
         if name not in FITTED:
             raise CalibrationError(f"--fit {name}: unknown; known: {', '.join(FITTED)}")
+    if asked.kv is not None and asked.kv not in BITS:
+        raise CalibrationError(f"--kv {asked.kv}: unknown; known: {', '.join(BITS)}")
     if any(variant.key is not None for variant in spec.variants()):
         raise CalibrationError("a sweep has no single answer to compare; remove it from the spec")
     deployments = read(asked.deployments)
-    rows, left_out = rows_of(
-        deployments, spec, profiles_of(asked.profiles), named=bool(asked.profiles)
-    )
+    rows, left_out = rows_of(deployments, spec, profiles_of(asked.profiles), asked)
     if not rows:
         raise CalibrationError("\n".join(["no deployment can be simulated:", *_left_out(left_out)]))
     table = table_of(rows, simulated(rows, asked.benchmark, asked.jobs))
@@ -290,7 +303,11 @@ def _write(
 
     for name, table in tables.items():
         tail = f"_{name}" if name else ""
-        for stem, by in (("errors", GROUPS), ("by_concurrency", CONCURRENCY), ("by_lengths", LENGTHS)):
+        for stem, by in (
+            ("errors", GROUPS),
+            ("by_concurrency", CONCURRENCY),
+            ("by_lengths", LENGTHS),
+        ):
             frame = error_table(table, by)
             frame.to_csv(folder / f"{stem}{tail}.csv", index=False, float_format="%.4f")
         table.to_csv(folder / f"deployments{tail}.csv", index=False, float_format="%.6g")
