@@ -55,22 +55,22 @@ def told(deployment: Deployment, setup: Setup, benchmark: Benchmark) -> Told:
 def _once(
     deployment: Deployment, setup: Setup, benchmark: Benchmark, seed: int
 ) -> tuple[float, float, float, float]:
-    lengths = [
+    prompts, outputs = (
         Uniform(low=max(1, int(most * benchmark.shortest)), high=most)
         for most in (deployment.prompt_tokens, deployment.output_tokens)
-    ]
+    )
     server, away_s = setup.server, 0.0
     if server.front_end is not None:
         # in a closed loop, a way to the queue and back is time before each request and before
         # each first token: the engine sees a client who thinks for as long
         front = server.front_end
-        prompt = lengths[0].low + (lengths[0].high - lengths[0].low) / 2
+        prompt = (prompts.low + prompts.high) / 2
         away_s = front.constant_s + front.per_prompt_token_s * prompt + front.delivery_s
         server = replace(server, front_end=None)
     clients = deployment.concurrency
     source = ClosedLoop(
         clients,
-        Tokens(seed, *lengths),
+        Tokens(seed, prompts, outputs),
         think_time_s=away_s,
         requests=benchmark.requests_per_client * clients,
     )
@@ -94,9 +94,9 @@ def error_table(rows: pd.DataFrame, by: Sequence[str] = GROUPS) -> pd.DataFrame:
     positive). All are relative.
     """
     parts = [(key, part) for key, part in rows.groupby(list(by), sort=True)]
-    table = [dict(zip(by, key, strict=True)) | _errors(part) for key, part in parts]
+    table = [{**dict(zip(by, key, strict=True)), **_errors(part)} for key, part in parts]
     if len(parts) > 1:
-        table.append(dict.fromkeys(by, "all") | _errors(rows))
+        table.append({**dict.fromkeys(by, "all"), **_errors(rows)})
     return pd.DataFrame(table)
 
 

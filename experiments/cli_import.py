@@ -182,9 +182,9 @@ def aic(
                 )
             continue
         table = reader.read(_file(path, ""), model, engine)
-        said = precision or (reader.PRECISION if model in reader.MODELS else None)
+        known = precision or (reader.PRECISION if model in reader.MODELS else None)
         found += [
-            aic_profiles.document(table, one, devices, short, engine, reader.SOURCE, said)
+            aic_profiles.document(table, one, devices, short, engine, reader.SOURCE, known)
             for one in system or sorted(table.decode["system"].unique())
         ]
     return _write(found, out, overwrite)
