@@ -138,12 +138,13 @@ def validate(
     if deployments is not None:
         from calibrate.deployment_run import Benchmark
         from experiments import validate_deployments as many
+        from experiments.deployment_rows import Asked as AskedMany
 
         spec = many.spec_of(spec_file, overrides or ())
         print(
             many.validate(
                 spec,
-                many.Asked(
+                AskedMany(
                     deployments=deployments,
                     profiles=profile or (),
                     benchmark=Benchmark(

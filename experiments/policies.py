@@ -84,6 +84,7 @@ SCHEDULERS = Group(
                 "prefill_every",
                 "target_step_s",
                 "batch_wait_iterations",
+                "batch_wait_tokens",
             ),
         ),
     ),

@@ -13,8 +13,8 @@ from typer.testing import CliRunner, Result
 from calibrate.deployments import Deployment
 from calibrate.faults import CalibrationError
 from experiments.cli import app
+from experiments.deployment_rows import scheduler_of
 from experiments.load import check_spec
-from experiments.validate_deployments import scheduler_of
 from sim import Analysis, Chunked, Knee, Server, simulate, summary
 from sim.steptime import with_overhead
 from workloads.lengths import Uniform
