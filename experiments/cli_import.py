@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -49,7 +50,7 @@ def _write(found: Sequence[Document], out: Path | None, overwrite: bool) -> int:
     if many and out is not None:
         out.mkdir(parents=True, exist_ok=True)
     for one in found:
-        words = [Path(word).name if "/" in word else word for word in command_line()]
+        words = [Path(word).name if _is_path(word) else word for word in command_line()]
         one = replace(one, made_by=" ".join(words))
         path = Path(f"{one.name}.yaml")
         if out is not None:
@@ -59,6 +60,11 @@ def _write(found: Sequence[Document], out: Path | None, overwrite: bool) -> int:
         print(error_table(one))
         print(f"written to {path}\n")
     return DONE
+
+
+def _is_path(word: str) -> bool:
+    """Whether it is where something lies (and not a model that is called by its owner)."""
+    return "/" in word and (Path(word).is_absolute() or Path(word).exists())
 
 
 def _file(path: Path, name: str) -> Path:
@@ -123,12 +129,33 @@ def aic(
         str, typer.Option(metavar="TEXT", help="As the database calls it.")
     ] = "meta-llama/Meta-Llama-3.1-8B",
     system: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Such as h100_sxm.  [default: all in PATH]")
+        list[str] | None,
+        typer.Option(metavar="TEXT", help="Such as h100_sxm; may be repeated.  [default: all]"),
     ] = None,
-    backend: Annotated[str, typer.Option(metavar="TEXT", help="vllm, trtllm or sglang.")] = "vllm",
-    tp: Parallel = 1,
+    backend: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TEXT", help="vllm, trtllm or sglang; may be repeated."),
+    ] = None,
+    tp: Annotated[
+        list[int] | None,
+        typer.Option("--tp", min=1, metavar="DEVICES", help="Tensor parallelism; repeated: each."),
+    ] = None,
     backend_version: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Of the installed database.")
+    ] = None,
+    gemm: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODE", help="Of the installed database: bfloat16, fp8_static, nvfp4…"
+        ),
+    ] = None,
+    kv: Annotated[
+        str | None,
+        typer.Option(metavar="MODE", help="Of the installed database: KV in bfloat16, fp8…"),
+    ] = None,
+    precision: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="What the tables were made for, such as 'fp8, KV bf16'."),
     ] = None,
     out: Out = None,
     overwrite: Overwrite = False,
@@ -139,17 +166,27 @@ def aic(
     from calibrate.published import aic_package, aic_profiles
     from calibrate.published.argonne_profiles import plain
 
-    short = plain(model.rpartition("/")[2].removeprefix("Meta-"))
-    if path is None:
-        system = system or "h100_sxm"
-        table = aic_package.measured(model, system, backend, tp or 1, backend_version)
-        source = f"aiconfigurator-core {aic_package.package_version()}, operator database"
-        systems = [system]
-    else:
-        folder = _file(path, "")
-        table, source = reader.read(folder, model, backend), reader.SOURCE
-        systems = [system] if system else sorted(table.decode["system"].unique())
-    found = [aic_profiles.document(table, one, tp or 1, short, backend, source) for one in systems]
+    short = plain(model.rpartition("/")[2].removeprefix("Meta-").replace("-Instruct", ""))
+    wanted = list(product(backend or ("vllm",), tp or (1,)))
+    found = []
+    for engine, devices in wanted:
+        if path is None:
+            modes = {"gemm_quant_mode": gemm, "kvcache_quant_mode": kv}
+            chosen = {name: mode for name, mode in modes.items() if mode is not None}
+            source = f"aiconfigurator-core {aic_package.package_version()}, operator database"
+            for one in system or ("h100_sxm",):
+                said = precision or aic_package.precision(model, engine, devices, chosen)
+                table = aic_package.measured(model, one, engine, devices, backend_version, chosen)
+                found.append(
+                    aic_profiles.document(table, one, devices, short, engine, source, said)
+                )
+            continue
+        table = reader.read(_file(path, ""), model, engine)
+        known = precision or (reader.PRECISION if model in reader.MODELS else None)
+        found += [
+            aic_profiles.document(table, one, devices, short, engine, reader.SOURCE, known)
+            for one in system or sorted(table.decode["system"].unique())
+        ]
     return _write(found, out, overwrite)
 
 

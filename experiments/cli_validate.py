@@ -60,7 +60,9 @@ def validate(
     fit: Annotated[
         str | None,
         typer.Option(
-            metavar="A,B", help="With --against, fit: front_end (default), host, overhead, mixed."
+            metavar="A,B",
+            help="With --against, fit: front_end (default), host, overhead, mixed; with "
+            "--deployments: overhead, front_end.",
         ),
     ] = None,
     first: Annotated[
@@ -103,6 +105,47 @@ def validate(
     unit: Annotated[
         str | None, typer.Option(metavar="UNIT", help="Of times without one: s, ms, us, ns.")
     ] = None,
+    deployments: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="CSV",
+            help="Instead: compare with the means of measured closed-loop benchmarks.",
+        ),
+    ] = None,
+    profile: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="With --deployments: a profile, or a folder.  [default: shipped]"
+        ),
+    ] = None,
+    shortest: Annotated[
+        float,
+        typer.Option(
+            min=0.01,
+            max=1.0,
+            metavar="SHARE",
+            help="With --deployments: lengths are uniform from that share of isl and osl up.",
+        ),
+    ] = 0.8,
+    requests_per_client: Annotated[
+        int, typer.Option(min=1, metavar="N", help="With --deployments: as its benchmark had.")
+    ] = 10,
+    convert: Annotated[
+        bool,
+        typer.Option(
+            help="With --deployments: step times of another precision less what fewer bytes and "
+            "faster operations save."
+        ),
+    ] = True,
+    kv: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BITS", help="With --deployments: KV cache in fp8 or bf16.  [as the profile]"
+        ),
+    ] = None,
+    jobs: Annotated[
+        int, typer.Option("-j", "--jobs", min=1, metavar="N", help="Processes for --deployments.")
+    ] = 1,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace what an earlier comparison wrote.")
     ] = False,
@@ -111,10 +154,39 @@ def validate(
 
     SPEC's schedulers run on a real engine and in simulation; step times are measured in the same
     run, whatever the spec says. With --against, the real run is another's: its arrivals and lengths
-    are replayed under the spec's servers.
+    are replayed under the spec's servers. With --deployments, the real runs are many benchmarks, of
+    which only mean TTFT and TPOT are known: the spec says how each engine is set.
     """
     one_thread()
     command = " ".join(command_line())
+    if deployments is not None:
+        from calibrate.deployment_run import Benchmark
+        from experiments import validate_deployments as many
+        from experiments.deployment_rows import Asked as AskedMany
+
+        spec = many.spec_of(spec_file, overrides or ())
+        print(
+            many.validate(
+                spec,
+                AskedMany(
+                    deployments=deployments,
+                    profiles=profile or (),
+                    benchmark=Benchmark(
+                        requests_per_client=requests_per_client,
+                        shortest=shortest,
+                        seeds=spec.seeds,
+                    ),
+                    convert=convert,
+                    kv=kv,
+                    fit=[name.strip() for name in (fit or "").split(",") if name.strip()],
+                    jobs=jobs,
+                    command=command,
+                ),
+                out or Path("results", f"deployments-{deployments.stem}"),
+                overwrite,
+            )
+        )
+        return DONE
     if against is not None:
         from experiments import validate_against as others
 

@@ -83,6 +83,8 @@ SCHEDULERS = Group(
                 "max_partial_prefills",
                 "prefill_every",
                 "target_step_s",
+                "batch_wait_iterations",
+                "batch_wait_tokens",
             ),
         ),
     ),
@@ -259,6 +261,17 @@ PASS = Group(
             "an option of LMDeploy",
             "LMDeploy's PyTorch engine, prefill_interval (16 there by default), nearly",
             {"prefill_every": "iterations"},
+        ),
+        Entry(
+            "batch_wait_iterations",
+            "Prompts wait for company: so many iterations, or until they have tokens enough.",
+            "an option of TensorRT-LLM",
+            "TensorRT-LLM's PyTorch engine, batch_wait_timeout_iters and (as a share of the "
+            "budget) batch_wait_max_tokens_ratio, both 0 there by default",
+            {
+                "batch_wait_iterations": "iterations at most, as long as anybody decodes",
+                "batch_wait_tokens": "of the decodes and the prompts that wait; then they run",
+            },
         ),
         Entry(
             "target_step_s",

@@ -246,5 +246,14 @@ def _decodes_come_first(v: Values) -> str | None:
     return None
 
 
+def _how_long_prompts_wait(v: Values) -> str | None:
+    if v["batch_wait_tokens"] is not None and not v["batch_wait_iterations"]:
+        return "needs batch_wait_iterations, for how long prompts wait at most; give it too"
+    return None
+
+
 TARGET_RULE = Rule("target_step_s", ("target_step_s", "pass_order"), _decodes_come_first)
+BATCH_WAIT_RULE = Rule(
+    "batch_wait_tokens", ("batch_wait_tokens", "batch_wait_iterations"), _how_long_prompts_wait
+)
 """Of `chunked`."""

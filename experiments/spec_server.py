@@ -8,6 +8,7 @@ from experiments.faults import listed
 from experiments.fields import LAST_S, Boolean, Count, Real, SomeSeconds, Whole
 from experiments.models import Kinds, Model, Rule, Values, kind_of
 from experiments.server_rules import (
+    BATCH_WAIT_RULE,
     LAUNCH_RULES,
     MEMORY_RULES,
     QUEUE_RULES,
@@ -191,9 +192,17 @@ class ChunkedScheduler(IterationLevel):
     max_partial_prefills: Count | None = None
     prefill_every: Count = 1
     target_step_s: SomeSeconds | None = None
+    batch_wait_iterations: Annotated[int, Whole(low=0)] = 0
+    batch_wait_tokens: Count | None = None
 
-    later: ClassVar = Server.later | {"max_partial_prefills", "prefill_every", "target_step_s"}
-    rules: ClassVar = (*IterationLevel.rules, TARGET_RULE)
+    later: ClassVar = Server.later | {
+        "max_partial_prefills",
+        "prefill_every",
+        "target_step_s",
+        "batch_wait_iterations",
+        "batch_wait_tokens",
+    }
+    rules: ClassVar = (*IterationLevel.rules, TARGET_RULE, BATCH_WAIT_RULE)
 
 
 SCHEDULERS: tuple[type[Scheduler], ...] = (

@@ -274,6 +274,8 @@ class Chunked:
     prefills. ``long_prefill_tokens``: no chunk is longer, unless its request is alone.
     ``max_partial_prefills``: unfinished prompts at once. ``prefill_every``: prefills in every k-th
     iteration only. ``target_step_s``: chunks are cut so that an iteration lasts no longer.
+    ``batch_wait_iterations``: prompts wait for so many iterations, or until those that wait have
+    ``batch_wait_tokens`` tokens together with the decodes, so that they run in one (TensorRT-LLM).
     """
 
     kind: Literal["chunked"] = "chunked"
@@ -282,10 +284,24 @@ class Chunked:
     max_partial_prefills: int | None = None
     prefill_every: int = 1
     target_step_s: float | None = None
+    batch_wait_iterations: int = 0
+    batch_wait_tokens: int | None = None
 
     def __post_init__(self) -> None:
         check_choices(self)
-        _positive(self, "long_prefill_tokens", "max_partial_prefills", "prefill_every")
+        _positive(
+            self,
+            "long_prefill_tokens",
+            "max_partial_prefills",
+            "prefill_every",
+            "batch_wait_tokens",
+        )
+        if self.batch_wait_iterations < 0:
+            raise ValueError(
+                f"batch_wait_iterations is {self.batch_wait_iterations}; it must not be negative"
+            )
+        if self.batch_wait_tokens is not None and not self.batch_wait_iterations:
+            raise ValueError("batch_wait_tokens needs batch_wait_iterations, how long to wait")
         if self.target_step_s is not None:
             if not 0 < self.target_step_s < float("inf"):
                 raise ValueError(f"target_step_s is {self.target_step_s}; it must be above 0")

@@ -96,6 +96,8 @@ class NaiveConfig:
     decode_reserve: int = 0
     max_partial_prefills: int | None = None
     prefill_every: int = 1
+    batch_wait_iterations: int = 0
+    batch_wait_tokens: int | None = None
     target_step_s: float | None = None
     reservation: str = "exact"
     watermark: float = 0.0

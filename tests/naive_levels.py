@@ -90,6 +90,7 @@ class IterationLevel(Replica):
     moved_blocks: int = 0  # by decisions since the last iteration
     without_prefill: int | None = None  # iterations since the last with one; None: none yet
     displacements: int = 0  # so far
+    waited: int = 0  # decisions that let prompts wait for company, one after another
     plan_running: Plan
 
     # ------------------------------------------------------------ time
@@ -186,9 +187,26 @@ class IterationLevel(Replica):
 
     def prefills_allowed(self) -> bool:
         decoding = any(life.decodes and not life.all_scheduled for life in self.running)
-        if self.without_prefill is None or not decoding:
-            return True
-        return self.without_prefill >= self.config.prefill_every - 1
+        turn = (
+            self.without_prefill is None
+            or not decoding
+            or self.without_prefill >= self.config.prefill_every - 1
+        )
+        if not decoding or not self.config.batch_wait_iterations:
+            self.waited = 0
+            return turn
+        started = [life for life in self.running if not life.decodes]
+        if not started and not (self.line() and self.has_free_slot()):
+            return turn
+        tokens = sum(life.decodes and not life.all_scheduled for life in self.running)
+        tokens += sum(life.known - life.computed for life in [*started, *self.line()])
+        enough = self.config.batch_wait_tokens
+        if self.waited < self.config.batch_wait_iterations and (enough is None or tokens < enough):
+            self.waited += 1
+            return False
+        if turn:
+            self.waited = 0
+        return turn
 
     def give(self, life: Life, tokens: int, plan: Plan) -> None:
         """*life* has the blocks for *tokens* more; what fills a block names it."""

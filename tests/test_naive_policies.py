@@ -393,6 +393,17 @@ def test_prefills_happen_in_every_third_iteration_only(kind: str) -> None:
     assert column(result, "stopped_by")[1:3] == ["tokens", "tokens"]
 
 
+def test_prompts_wait_for_company_and_not_for_longer_than_told() -> None:
+    config = NaiveConfig(
+        "chunked", slots=4, max_batched_tokens=9, batch_wait_iterations=3, batch_wait_tokens=5
+    )
+    result = simulate(config, trace((0, 1, 9), (0.5, 2, 1), (5.5, 2, 1), (6.5, 2, 1)), constant(1))
+    # the 2nd waits at 1, 2 and 3 and runs at 4; at 7 a decode and twice 2 are enough
+    assert seconds(result.admitted_ns) == [0, 4, 7, 7]
+    assert tokens_per_iteration(result) == [1, 1, 1, 1, 3, 1, 1, 5, 1]
+    assert column(result, "stopped_by")[1:4] == ["tokens"] * 3
+
+
 def test_a_started_prompt_pauses_between_its_turns() -> None:
     config = NaiveConfig("chunked", slots=2, max_batched_tokens=3, prefill_every=2)
     result = simulate(config, trace((0, 1, 6), (0, 5, 1)), constant(1))

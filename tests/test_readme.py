@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from workloads.formats import FormatName
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+PROFILES = (ROOT / "docs" / "profiles.md").read_text(encoding="utf-8")
 
 
 def test_two_lines_do_all_the_set_up() -> None:
@@ -39,7 +41,7 @@ def test_the_example_is_a_valid_experiment() -> None:
 
 @pytest.mark.parametrize("name", list_profiles())
 def test_the_profile_table_quotes_the_profiles_errors(name: str) -> None:
-    row = next(line for line in README.splitlines() if line.startswith(f"| `{name}` |"))
+    row = next(line for line in PROFILES.splitlines() if line.startswith(f"| `{name}` |"))
     error = load_profile(name).error or {}
     for region, shown in zip(("decode", "prefill", "mixed"), row.split("|")[2:5], strict=True):
         found = error.get(region)
@@ -47,6 +49,23 @@ def test_the_profile_table_quotes_the_profiles_errors(name: str) -> None:
             assert f"{100 * found['mean']:.1f} % (worst {100 * found['max']:.0f} %)" in shown
         else:
             assert "%" not in shown
+
+
+def test_the_readme_quotes_the_errors_of_every_family_of_profiles() -> None:
+    rows = re.findall(r"^\| `([^`]+)` \((\d+)\) \|(.*)\|$", README, re.MULTILINE)
+    assert sum(int(count) for _, count, _ in rows) == len(list_profiles())
+    for family, count, cells in rows:
+        names = fnmatch.filter(list_profiles(), family)
+        assert len(names) == int(count), family
+        errors = [load_profile(name).error for name in names]
+        for region, shown in zip(("decode", "prefill", "mixed"), cells.split("|"), strict=False):
+            means = [100 * e[region]["mean"] for e in errors if "mean" in (e.get(region) or {})]
+            ends = (
+                list(dict.fromkeys(f"{end:.1f}" for end in (min(means), max(means))))
+                if means
+                else []
+            )
+            assert re.findall(r"\d+\.\d", shown) == ends, (family, region)
 
 
 def test_every_trace_format_is_named() -> None:

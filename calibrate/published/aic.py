@@ -1,4 +1,4 @@
-"""Step times of AIConfigurator's operator database: Llama-3.1-8B under vLLM on four devices.
+"""Step times of AIConfigurator's operator database: Llama-3.1 under three engines on four devices.
 
 Three files, milliseconds. None of them is a run of an engine: each step is the sum of measured
 operators, without the host. What the columns mean was checked on the numbers (`check_sums`):
@@ -39,7 +39,11 @@ SOURCE = "github.com/ai-dynamo/aiconfigurator 0.12, operator database, composed 
 LICENCE = "Apache-2.0"
 
 MODEL = "meta-llama/Meta-Llama-3.1-8B"
+LARGE_MODEL = "meta-llama/Meta-Llama-3.1-70B"
+MODELS = (MODEL, LARGE_MODEL)
 BACKEND = "vllm"
+PRECISION = "bf16, KV bf16"
+"""The files do not say; the database gives the same numbers for weights and KV cache in bf16."""
 SYSTEMS: dict[str, str] = {
     "a100_sxm": "A100-SXM",
     "h100_sxm": "H100-SXM",
@@ -116,7 +120,11 @@ def only(measured: Measurements, system: str, tensor_parallel: int = 1) -> Measu
         for frame in (measured.decode, measured.prefill, measured.mixed)
     ]
     if any(frame.empty for frame in frames):
-        found = ", ".join(sorted(measured.decode["system"].unique()))
+        pairs = measured.decode.groupby("system")["tensor_parallel"].unique()
+        found = ", ".join(
+            f"{name} (at {', '.join(str(n) for n in sorted(devices))})"
+            for name, devices in pairs.items()
+        )
         raise ReadError(
             f"no rows for {system} at tensor parallel {tensor_parallel}; found: {found}"
         )

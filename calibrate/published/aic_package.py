@@ -6,7 +6,7 @@ the package knows. Needs the extra: pip install 'itersim[aic]'.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Any
 
@@ -26,13 +26,18 @@ LENGTHS = (512, 2048, 8192)
 
 
 def measured(
-    model: str, system: str, backend: str, tensor_parallel: int = 1, version: str | None = None
+    model: str,
+    system: str,
+    backend: str,
+    tensor_parallel: int = 1,
+    version: str | None = None,
+    modes: Mapping[str, str] | None = None,
 ) -> Measurements:
-    """The three tables of one model on one system, in seconds.
+    """The three tables of one model on one system, in seconds. *modes*: see `precision`.
 
     Raises ImportError without the package, ReadError for what it does not know.
     """
-    engine = _engine(model, system, backend, tensor_parallel, version)
+    engine = _engine(model, system, backend, tensor_parallel, version, modes or {})
     decode = [
         {"batch": n, "context": c, "decode_step_s": engine.decode_step_latency(n, c, 2) / 1e3}
         for n, c in product(ROWS, CONTEXTS)
@@ -69,7 +74,12 @@ def _mixed(engine: Any) -> Iterator[dict[str, float]]:
 
 
 def _engine(
-    model: str, system: str, backend: str, tensor_parallel: int, version: str | None
+    model: str,
+    system: str,
+    backend: str,
+    tensor_parallel: int,
+    version: str | None,
+    modes: Mapping[str, str],
 ) -> Any:
     try:
         from aiconfigurator_core.sdk import EngineHandle  # type: ignore[import-not-found,unused-ignore]  # an extra
@@ -80,13 +90,41 @@ def _engine(
         ) from None
     try:
         return EngineHandle.compile(
-            model, system, backend, tp_size=tensor_parallel, backend_version=version
+            model, system, backend, tp_size=tensor_parallel, backend_version=version, **modes
         )
     except Exception as error:  # of any class, the package's own among them
-        said = " ".join(str(error).split())[:300]
-        raise ReadError(
-            f"aiconfigurator has no answer for {model} on {system} under {backend}: {said}"
-        ) from error
+        raise _no_answer(model, system, backend, error) from error
+
+
+def _no_answer(model: str, system: str, backend: str, error: Exception) -> ReadError:
+    said = " ".join(str(error).split())[:300]
+    return ReadError(
+        f"aiconfigurator has no answer for {model} on {system} under {backend}: {said}"
+    )
+
+
+def precision(model: str, backend: str, tensor_parallel: int, modes: Mapping[str, str]) -> str:
+    """Of the weights and the KV cache, as in ``fp8, KV bf16``: what *modes* (the package's
+    ``gemm_quant_mode`` and ``kvcache_quant_mode``) say, else the model's own configuration."""
+    from aiconfigurator_core.sdk import config_builders, models  # type: ignore[import-not-found,unused-ignore]  # an extra
+
+    config = config_builders.build_model_config(
+        tp_size=tensor_parallel,
+        pp_size=1,
+        attention_dp_size=1,
+        moe_tp_size=1,
+        moe_ep_size=1,
+        **modes,
+    )
+    try:
+        own = models.get_model(model, config, backend).config
+    except Exception as error:  # of any class, the package's own among them
+        raise _no_answer(model, "any system", backend, error) from error
+    weights, kv = (
+        str(mode.name).removesuffix("_static").replace("bfloat16", "bf16")
+        for mode in (own.gemm_quant_mode, own.kvcache_quant_mode)
+    )
+    return f"{weights}, KV {kv}"
 
 
 def package_version() -> str:

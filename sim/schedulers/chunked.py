@@ -37,8 +37,17 @@ class ChunkedScheduler(IterationLevel):
         self.next_chunk = server.admit_needs == "next_chunk"
         self.most_partial = policy.max_partial_prefills
         self.every = policy.prefill_every
+        self.longest_wait = policy.batch_wait_iterations
+        self.enough = policy.batch_wait_tokens
+        self.waited = 0  # decisions since one at which prompts could run, or did not wait
+        self.turn = True
         self.target = target
-        if target is not None or self.most_partial is not None or self.every > 1:
+        if (
+            target is not None
+            or self.most_partial is not None
+            or self.every > 1
+            or self.longest_wait
+        ):
             self.plain = False
 
     # -- chunks --------------------------------------------------------------------------------
@@ -103,7 +112,7 @@ class ChunkedScheduler(IterationLevel):
         batch = self.batch
         if self.target is not None:
             self.target.decodes = self.target.context = 0
-        turn = self.every == 1 or self.prefill_turn()
+        self.turn = turn = self.may_prefill()
         if self.pass_order == "prefill_first":
             budget = self.budget
             if turn:
@@ -129,6 +138,34 @@ class ChunkedScheduler(IterationLevel):
             budget = self._walk(decision, order, self.budget)
         if not decision.preempted:
             self._admissions(decision, budget, turn)
+
+    def may_prefill(self) -> bool:
+        """Whether prompts may run in this iteration (`prefill_every`, `batch_wait_iterations`)."""
+        turn = self.every == 1 or super().prefill_turn()
+        if not self.longest_wait or not self.batch.decodes or self.queue.endless:
+            self.waited = 0
+            return turn
+        batch, waiting = self.batch, self.queue.waiting
+        if not batch.prefills and not (waiting and batch.free_slots):
+            return turn
+        if self.waited < self.longest_wait and not self._enough():
+            self.waited += 1
+            return False
+        if turn:
+            self.waited = 0
+        return turn
+
+    def _enough(self) -> bool:
+        """Whether the decodes and all prompts that are left have tokens enough for an iteration."""
+        if self.enough is None:
+            return False
+        tokens = self.batch.decodes
+        for request in (*self.batch.prefills, *self.queue.waiting):
+            tokens += request.known - request.computed
+        return tokens >= self.enough
+
+    def prefill_turn(self) -> bool:
+        return self.turn
 
     def _admissions(self, decision: Decision, budget: int, turn: bool) -> int:
         if self.swapped.waiting:

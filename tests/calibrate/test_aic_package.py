@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -36,10 +36,13 @@ class Engine:
     def dense(tokens: int) -> float:
         return 6.0 + 0.02 * max(0, tokens - 192)
 
+    asked: ClassVar[dict[str, Any]] = {}
+
     @classmethod
     def compile(cls, model: str, system: str, backend: str, **more: Any) -> Engine:
         if model == "nobody":
             raise RuntimeError("no such model")
+        cls.asked.update(more)
         return cls()
 
 
@@ -58,6 +61,12 @@ def test_the_tables_are_those_that_the_files_hold(package: None) -> None:
     choice = fit_profile(table)
     off = np.abs(predict(choice.curve, table) / table["seconds"] - 1)
     assert off.mean() < 0.01
+
+
+def test_the_modes_of_weights_and_kv_cache_are_asked_for(package: None) -> None:
+    modes = {"gemm_quant_mode": "fp8_static", "kvcache_quant_mode": "bfloat16"}
+    aic_package.measured("some", "h100_sxm", "vllm", 4, None, modes)
+    assert Engine.asked.items() >= {**modes, "tp_size": 4}.items()
 
 
 def test_what_the_package_does_not_know_is_told(package: None) -> None:

