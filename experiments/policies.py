@@ -409,6 +409,30 @@ HOST = Group(
             },
         ),
         Entry(
+            "cluster",
+            "How many replicas there are, and which of them gets a request.",
+            "docs/clusters.md; power of two choices: Mitzenmacher 2001; prefill and decode apart: "
+            "DistServe (OSDI '24), Splitwise (ISCA '24)",
+            "routers of vLLM's production stack, SGLang's router, llm-d",
+            {
+                "cluster": "a number of replicas, or a mapping",
+                "cluster.replicas": "how many, or groups that differ",
+                "cluster.router": "round_robin, random, session, least_outstanding, least_kv, "
+                "power_of_two, shortest_expected_wait, prefix_aware",
+                "cluster.max_outstanding": "of one replica; the others wait at the router",
+                "cluster.queue_cap": "how many may wait there",
+                "cluster.shed_after_s": "for how long",
+                "cluster.start_s": "before a replica is ready",
+                "cluster.outages": "when replicas fail, and for how long",
+                "cluster.on_failure": "retry or fail what a failed replica had",
+                "cluster.retries": "how often one request is sent again",
+                "cluster.prefill": "replicas that compute prompts",
+                "cluster.decode": "replicas that make the tokens after the first",
+                "cluster.decode_router": "which of these",
+                "cluster.link": "how long KV entries are on their way between them",
+            },
+        ),
+        Entry(
             "scheduling",
             "Whether an iteration is decided after the one before it, or while that runs.",
             "NanoFlow (Zhu et al., arXiv 2408.12757); SGLang's overlap scheduler",

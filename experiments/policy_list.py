@@ -9,6 +9,7 @@ from experiments.faults import listed, shown, unknown
 from experiments.models import Model, kind_of
 from experiments.policies import GROUPS, ORDERS, PREDICTORS, SCHEDULERS, Entry, Group
 from experiments.spec_clients import Clients, Retries
+from experiments.spec_cluster import ClusterOf, RouterOf
 from experiments.spec_memory import FrontEndTime, HostTime, KvMemory, SwapSpace
 from experiments.spec_order import ORDERS as ORDER_MODELS
 from experiments.spec_order import OwnOrder
@@ -25,6 +26,7 @@ NOTES = (
     "does; itersim policies NAME shows one in full."
 )
 PARTS: dict[str, type[Model]] = {
+    "cluster": ClusterOf,
     "swap": SwapSpace,
     "host": HostTime,
     "front_end": FrontEndTime,
@@ -56,6 +58,8 @@ def default_of(model: type[Model], key: str) -> str:
     if field.is_required():
         return "needed"
     value = field.get_default(call_default_factory=True)
+    if isinstance(value, RouterOf):
+        value = value.kind
     return "none" if value in (None, {}) else shown(value).strip("'")
 
 

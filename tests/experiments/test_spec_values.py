@@ -71,6 +71,7 @@ def test_every_default_is_the_one_documented():
         "swap": None,
         "host": None,
         "front_end": None,
+        "cluster": None,
         "scheduling": "synchronous",
         "stop": "length",
         "step_time": None,
