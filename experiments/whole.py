@@ -131,8 +131,8 @@ def missing_files(document: Document, raw: dict[str, Any]) -> list[Fault]:
     """The trace files that the spec names and that are not there."""
     notes = []
     for path, parent, key in file_paths(raw):
-        if path[0] == "sweep":
-            continue  # its points tell
+        if path[0] in ("sweep", "plan"):
+            continue  # their points tell
         name = parent.get(key)
         if path[-1] in ("profile", "import_from") or not isinstance(name, str | None):
             continue

@@ -192,14 +192,14 @@ def _waste(result: dict[str, Value], analysis: Analysis) -> None:
         result["cache_hit_share"] = _share(cached, int(analysis.asked_tokens.sum()))
     result["swapped_blocks"] = int(run.log.gaps["moved"].sum())
     result["host_s"] = int((line.host_ns * line.count).sum()) / NS
-    waited, moving = _gaps(line)
+    waited, moving = device_waits(line)
     busy = int((line.end_ns - line.start_ns).sum())
     result["host_wait_s"] = waited / NS
     result["host_wait_share"] = _share(waited, busy)
     result["swap_wait_s"] = moving / NS
 
 
-def _gaps(line: Timeline) -> tuple[int, int]:
+def device_waits(line: Timeline) -> tuple[int, int]:
     """What the device waited for the host and for blocks to be moved, in ns."""
     if not line.timed:
         return 0, 0
