@@ -20,7 +20,7 @@ from experiments.plan.targets import Target, lost, pressure
 FAR = 2 * DECADE
 """Places below and above the first guess that are tried: factors of 100."""
 STRIDE, CLOSE, NEAR = 24, 4, 2
-"""Places between the first tries of a step, and how near it looks."""
+"""Places between the first tries of a step, and how near it looks; four are 4 to 8 %."""
 FEW = 2400
 """Requests of a run below which its beginning is too short to learn from."""
 HEAD = 8
@@ -116,7 +116,7 @@ def highest(runs: Runs, guess: int, known: bool = False) -> Found:
         enough = runs.source.requests(Fraction(rate_at(guess)), seed) >= FEW
         start = edge(guess, runs.head, STRIDE, CLOSE) if enough else guess
         if start is not None:
-            start = edge(start, lambda place: runs.one(place, seed), CLOSE, NEAR)
+            start = edge(start, lambda place: runs.one(place, seed), CLOSE, CLOSE)
         if start is None:
             start = _elsewhere(runs, guess)
         if start is None:
@@ -180,11 +180,11 @@ def edge(start: int, pressure_at: Callable[[int], float], stride: int, close: in
 
 
 def own_edges(runs: Runs, place: int) -> list[int]:
-    """The highest place of each seed by itself, `NEAR` places wide, looked for around *place*, in
+    """The highest place of each seed by itself, `CLOSE` places wide, looked for around *place*, in
     order. A seed that meets its targets nowhere near is left out."""
     found = []
     for seed in runs.seeds:
-        own = edge(place, lambda at, seed=seed: runs.one(at, seed), NEAR, NEAR)  # type: ignore[misc]
+        own = edge(place, lambda at, seed=seed: runs.one(at, seed), CLOSE, CLOSE)  # type: ignore[misc]
         if own is not None:
             found.append(own)
     return sorted(found)

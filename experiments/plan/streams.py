@@ -29,9 +29,9 @@ from workloads.exact import NS_PER_S, Ints, scaled
 from workloads.generate import Sampled, make_source
 from workloads.streams import stream
 
-ENOUGH = 5000
+ENOUGH = 3000
 """Requests of a replica's run that are enough, where there are more."""
-LEAST_PART, MOST_PART = 0.25, 0.5
+LEAST_PART, MOST_PART = 0.125, 0.5
 """Of a stream's requests that a run has: two seeds then have different ones of one trace."""
 MOST_OF_A_CLUSTER = 20_000
 """Requests under a seed that arrive at a whole cluster, unless one replica alone gets more."""
