@@ -245,15 +245,20 @@ def _texts(
         if day := day_text(hours, chosen, price_of(said, chosen.answer.device)):
             texts.append(day)
         flags = _flags(spec, chosen)
-        command = command_of(flags, chosen.answer)
-        left = [flag.derived_from for flag in flags if not flag.text]
-        texts.append("\n".join([*([command] if command else []), *left]))
+        texts.append(_settings(flags, command_of(flags, chosen.answer)))
     notes = [*reasons(rows), *filter(None, [unpriced(said, rows)])]
     if chosen is not None and chosen.answer.error is None:
         notes.append("how far its step times may be off is not known: no replicas in brackets")
     if notes:
         texts.append("\n".join(f"note: {note}" for note in notes))
     return texts
+
+
+def _settings(flags: Sequence[Flag], command: str) -> str:
+    """The command, and each of its flags with what it was derived from."""
+    width = max((len(flag.text) for flag in flags), default=0)
+    lines = [f"  {flag.text or '(no flag)':{width}}  from {flag.derived_from}" for flag in flags]
+    return "\n".join([*([command] if command else []), *lines])
 
 
 def _flags(spec: Spec, chosen: Row) -> list[Flag]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.grid import Grid
-from experiments.plan.answer import SHOWN
+from experiments.plan.answer import SHOWN, Size
 from experiments.plan.front import SECONDS_PER_HOUR, Hour, Row, is_priced, price_of
 from experiments.plan.targets import Target
 from experiments.spec_plan import Plan
@@ -186,7 +186,8 @@ def headline(row: Row, demand: Fraction, priced: bool) -> str:
     """The recommendation in a sentence or three."""
     answer, span = row.answer, row.span()
     count = answer.replicas
-    what = f"{count} replica{'' if count == 1 else 's'}"
+    assert count is not None
+    what = _replicas(count)
     if span is not None and answer.error is not None:
         off = f"if step times are off by ±{100 * answer.error:.1f} %"
         what += f" ({span[0]}–{span[1]} {off})" if span[0] != span[1] else f" (also {off})"
@@ -202,11 +203,24 @@ def headline(row: Row, demand: Fraction, priced: bool) -> str:
     text += f". One replica serves {answer.rate_per_s} requests/s"
     if answer.low is not None and answer.high is not None and answer.low < answer.high:
         text += f" (95 % interval {answer.low:.3g} to {answer.high:.3g})"
-    missed = ", ".join(answer.above)
-    text += f"; {answer.binds} binds" + (f" ({missed} is missed beyond)" if missed else "") + "."
+    beyond = f" (beyond, it {missed(answer.above)})" if answer.above else ""
+    text += f"; {answer.binds} binds{beyond}."
     if answer.fewer is not None:
-        text += f" With {answer.fewer.replicas}, {' and '.join(answer.fewer.failing)} is missed."
+        text += f" {_under(answer.fewer)[0].upper()}{_under(answer.fewer)[1:]}."
     return text
+
+
+def _replicas(count: int) -> str:
+    return f"{count} replica{'' if count == 1 else 's'}"
+
+
+def missed(names: Sequence[str], many: bool = False) -> str:
+    """What is wrong with a cluster, or a rate."""
+    targets = [name for name in names if name != "saturated"]
+    texts = [f"{'miss' if many else 'misses'} {' and '.join(targets)}"] if targets else []
+    if "saturated" in names:
+        texts.append("cannot keep up")
+    return " and ".join(texts)
 
 
 def fresh_text(row: Row) -> str:
@@ -215,14 +229,14 @@ def fresh_text(row: Row) -> str:
     if fresh is None:
         return ""
     seeds = f"{len(fresh.seeds)} fresh seed{'' if len(fresh.seeds) == 1 else 's'}"
-    missed = fresh.size.failing
-    told = "meet every target" if not missed else f"miss {' and '.join(missed)}"
-    text = f"under {seeds} {fresh.size.replicas} replicas {told}"
-    if fresh.fewer is not None:
-        few = fresh.fewer.failing
-        other = f"miss {' and '.join(few)}" if few else "meet every target, too"
-        text += f", {fresh.fewer.replicas} {other}"
-    return text
+    text = f"under {seeds}, {_under(fresh.size)}"
+    return text if fresh.fewer is None else f"{text}; {_under(fresh.fewer)}"
+
+
+def _under(size: Size) -> str:
+    many = size.replicas != 1
+    met = "meet every target" if many else "meets every target"
+    return f"{_replicas(size.replicas)} {missed(size.failing, many) if size.failing else met}"
 
 
 def day_text(hours: Sequence[Hour], row: Row, price: Fraction | None) -> str:
