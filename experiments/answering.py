@@ -11,7 +11,7 @@ from typing import Any
 import typer
 import typer.core
 
-DONE, SOME_FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
+DONE, SOME_FAILED, WRONG_INPUT, UNMET, INTERRUPTED = 0, 1, 2, 3, 130
 MOST_SHOWN = 100
 _WORDS: ContextVar[tuple[str, ...]] = ContextVar("words", default=())
 

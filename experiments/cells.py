@@ -145,7 +145,7 @@ def numbers_of(cell: Cell, analysis: Analysis | ClusterAnalysis) -> dict[str, An
         **(without_warmup(analysis, cell.slo) if cell.warmup else NOT_ASKED),
         "kv_blocks": cell.server.kv_blocks,
         "stopped_by": stopped_by(analysis),
-        "rejected_by": _rejected_by(analysis),
+        "rejected_by": refusals(analysis),
         "groups": groups(analysis, cell.slo),
         "without_effect": without_effect(analysis.run),
         "requests_sha256": requests_hash(analysis.run.requests, analysis.run.offered),
@@ -169,7 +169,8 @@ def summary_bytes(numbers: dict[str, Any]) -> bytes:
     return (json.dumps(numbers, indent=1, allow_nan=False) + "\n").encode("ascii")
 
 
-def _rejected_by(analysis: Analysis) -> dict[str, int]:
+def refusals(analysis: Analysis | ClusterAnalysis) -> dict[str, int]:
+    """How many requests were rejected, by reason."""
     out = analysis.outcomes
     counts: dict[str, int] = {}
     for code in out.reason[out.state == State.REJECTED].tolist():

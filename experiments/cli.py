@@ -15,13 +15,15 @@ from experiments.answering import tell as _tell
 from experiments.answering import tell_faults as _tell_faults
 from experiments.cli_calibrate import calibrate
 from experiments.cli_import import import_
+from experiments.cli_plan import plan
 from experiments.cli_validate import validate
 
 app = typer.Typer(
     name="itersim",
     cls=Words,
     help="Request-level against iteration-level LLM scheduling, simulated on measured step times.",
-    epilog="Exit codes: 0 done, 1 some cells failed, 2 the input is wrong.",
+    epilog="Exit codes: 0 done, 1 some cells failed, 2 the input is wrong, 3 a plan's targets "
+    "cannot be met.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -301,6 +303,11 @@ def _loaded(spec: Path, overrides: list[str] | None, strict: bool) -> Any:
     from experiments.load import load_spec
 
     experiment = load_spec(spec, overrides or ())
+    if experiment.plan is not None:
+        from experiments.faults import Fault, SpecError
+
+        what = f"is for `itersim plan {spec}`; leave it out of this with --set plan=null"
+        raise SpecError([Fault(str(spec), None, "plan", what)])
     if strict and experiment.is_trace():
         experiment = load_spec(spec, [*(overrides or ()), "workload.trace.strict=true"])
     return experiment
@@ -552,4 +559,5 @@ def _read(
     return read_trace(TraceSettings(**dict(settings)))
 
 
+app.command()(plan)
 app.command()(validate)

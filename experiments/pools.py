@@ -49,29 +49,43 @@ def processes(count: int) -> Pool:
     """In *count* processes of their own (`alone` for one)."""
     if count == 1:
         return alone
+    pool: Pool = workers(count, simulated, Answer(error=KILLED))
+    return pool
 
-    def pool(tasks: Iterable[Task]) -> Answers:
+
+def workers(
+    count: int, work: Callable[[Any], Any], killed: Any
+) -> Callable[[Iterable[Any]], Generator[tuple[Any, Any], None, None]]:
+    """The same for any *work* on tasks that can be pickled; *killed*: the answer of one whose
+    process does not live to give it."""
+
+    def pool(tasks: Iterable[Any]) -> Generator[tuple[Any, Any], None, None]:
         waiting = iter(tasks)
+        if count == 1:
+            yield from ((task, work(task)) for task in waiting)
+            return
         while True:
-            suspects: list[Task] = []
-            yield from _until_one_is_killed(waiting, count, suspects)
+            suspects: list[Any] = []
+            yield from _until_one_is_killed(waiting, count, suspects, work)
             if not suspects:
                 return
-            yield from _one_by_one(suspects)
+            yield from _one_by_one(suspects, work, killed)
 
     return pool
 
 
-def _until_one_is_killed(tasks: Iterator[Task], count: int, suspects: list[Task]) -> Answers:
+def _until_one_is_killed(
+    tasks: Iterator[Any], count: int, suspects: list[Any], work: Callable[[Any], Any]
+) -> Generator[tuple[Any, Any], None, None]:
     """Answers as they come, until there are no tasks, or a process is killed: then *suspects* are
     the tasks that have no answer.
     """
     executor = _executor(count)
-    running: dict[Future[Answer], Task] = {}
+    running: dict[Future[Any], Any] = {}
     try:
         while True:
             for task in islice(tasks, AHEAD * count - len(running)):
-                running[_submitted(executor, task)] = task
+                running[_submitted(executor, work, task)] = task
             if not running:
                 return
             for future in wait(running, return_when=FIRST_COMPLETED).done:
@@ -83,16 +97,18 @@ def _until_one_is_killed(tasks: Iterator[Task], count: int, suspects: list[Task]
         executor.shutdown(wait=True, kill_workers=True)
 
 
-def _one_by_one(suspects: list[Task]) -> Answers:
+def _one_by_one(
+    suspects: list[Any], work: Callable[[Any], Any], killed: Any
+) -> Generator[tuple[Any, Any], None, None]:
     """In one process, each when the one before is done: who kills it is known then."""
     executor = _executor(1)
     try:
         for task in suspects:
             try:
-                answer = _submitted(executor, task).result()
+                answer = _submitted(executor, work, task).result()
             except BrokenProcessPool:
                 executor.shutdown(wait=True, kill_workers=True)
-                executor, answer = _executor(1), Answer(error=KILLED)
+                executor, answer = _executor(1), killed
             yield task, answer
     finally:
         executor.shutdown(wait=True, kill_workers=True)
@@ -104,15 +120,15 @@ def _executor(count: int) -> Any:
     return ProcessPoolExecutor(count, initializer=_prepare, initargs=(os.getpid(),))
 
 
-def _submitted(executor: Any, task: Task) -> Future[Answer]:
+def _submitted(executor: Any, work: Callable[[Any], Any], task: Any) -> Future[Any]:
     """Hand a task out. Processes that this starts are deaf to interrupts from the beginning; one
     that comes meanwhile is only late."""
     if not hasattr(signal, "pthread_sigmask"):
-        future: Future[Answer] = executor.submit(simulated, task)
+        future: Future[Any] = executor.submit(work, task)
         return future
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        future = executor.submit(simulated, task)
+        future = executor.submit(work, task)
         return future
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -29,6 +29,7 @@ from experiments.spec_server import (
 from experiments.spec_step_time import AnyStepTime
 from experiments.spec_workload import WORKLOADS, AnyWorkload, Workload
 from experiments.whole import (
+    clusters_in_a_plan,
     endless_backlog,
     front_end_before_whom,
     retries_without_a_time_out,
@@ -79,6 +80,7 @@ class Reading:
             *without_an_end(self.raw, {fault.path for fault in self.faults}),
             *endless_backlog(self.raw, schedulers),
             *front_end_before_whom(self.raw, schedulers),
+            *clusters_in_a_plan(self.raw, schedulers),
             *retries_without_a_time_out(self.raw),
             *unknown_names(self.raw),
             *figures_that_cannot_be(self.raw),

@@ -29,6 +29,7 @@ from experiments.spec_arrivals import BacklogArrivals
 from experiments.spec_clients import Clients
 from experiments.spec_figure import Figure
 from experiments.spec_figures import FigureList
+from experiments.spec_plan import Plan
 from experiments.spec_server import SCHEDULERS, AnyScheduler, Server
 from experiments.spec_step_time import AnyStepTime
 from experiments.spec_workload import DeclaredWorkload, SampledWorkload, TraceWorkload, Workload
@@ -107,18 +108,21 @@ class Head(Model):
     warmup: Annotated[Literal["mser5"] | None, Choice(("mser5",))] = None
     fast_forward: Boolean = True
     sweep: Annotated[dict[str, Any] | None, SweepBlock()] = None
+    plan: Plan | None = None
     figures: Annotated[tuple[Figure, ...] | None, FigureList()] = None
 
 
 class Spec(Head):
     """One experiment, every default explicit. ``step_time`` is that of schedulers that have none
-    of their own; paths are absolute. ``points`` are what its sweep makes of it."""
+    of their own; paths are absolute. Its variants are what its sweep, or the options of its plan,
+    make of it."""
 
     workload: Workload
     step_time: AnyStepTime | None = None
     schedulers: dict[str, AnyScheduler] = Field(min_length=1)
     _points: tuple[Variant, ...] = PrivateAttr(default=())
     _shared: tuple[Shared, ...] = PrivateAttr(default=())
+    _unfit: dict[str, str] = PrivateAttr(default_factory=dict)
 
     def step_time_of(self, scheduler: str) -> AnyStepTime:
         """The curve that this scheduler runs under."""
@@ -158,8 +162,9 @@ class Spec(Head):
         return isinstance(work.arrivals, BacklogArrivals) and work.arrivals.requests is None
 
     def variants(self) -> Iterator[Variant]:
-        """What is simulated: the points of its sweep, or this spec itself."""
-        yield from self._points or (Variant(None, {}, self),)
+        """What is simulated: the points of its sweep or plan, or this spec itself."""
+        alone = self if self.plan is None else self.model_copy(update={"plan": None})
+        yield from self._points or (Variant(None, {}, alone),)
 
     def swept(self) -> dict[str, dict[str, Any]]:
         """The points of its sweep: name -> path -> value."""
@@ -170,9 +175,20 @@ class Spec(Head):
         """What its sweep varies of the server that schedulers share."""
         return self._shared
 
-    def with_points(self, points: tuple[Variant, ...], shared: Sequence[Shared] = ()) -> Spec:
-        """This spec with what its sweep makes of it, and what that varies of the server."""
-        self._points, self._shared = points, tuple(shared)
+    @property
+    def unfit(self) -> dict[str, str]:
+        """The options of its plan that no GPU holds, by name: why, and by how much."""
+        return self._unfit
+
+    def with_points(
+        self,
+        points: tuple[Variant, ...],
+        shared: Sequence[Shared] = (),
+        unfit: dict[str, str] | None = None,
+    ) -> Spec:
+        """This spec with what its sweep or plan makes of it, what that varies of the server, and
+        what does not fit."""
+        self._points, self._shared, self._unfit = points, tuple(shared), unfit or {}
         return self
 
 

@@ -142,7 +142,8 @@ class Stage(Model):
     duration_s: SomeSeconds
 
 
-def _some_rate(v: Values) -> str | None:
+def some_rate(v: Values) -> str | None:
+    """The fault of stages in which nothing arrives."""
     if any(stage["rate_per_s"] for stage in map(_fields, v["stages"])):
         return None
     return "have no rate above 0, so nothing would ever arrive; raise one"
@@ -159,7 +160,7 @@ class StagesArrivals(Arrivals):
     stages: Annotated[tuple[Stage, ...], Field(min_length=1)]
     process: Literal["constant", "poisson"] = "poisson"
 
-    rules: ClassVar = (Rule("stages", ("stages",), _some_rate),)
+    rules: ClassVar = (Rule("stages", ("stages",), some_rate),)
 
 
 class ClosedLoopArrivals(Arrivals):

@@ -8,6 +8,9 @@ from typing import Any
 
 from experiments.faults import Path
 
+OPTIONS: Path = ("plan", "options")
+"""Where a plan says what it varies."""
+
 
 def is_file(profile: str) -> bool:
     """Whether a profile is named by its path rather than by its name."""
@@ -31,11 +34,13 @@ def file_paths(data: Any) -> Iterator[tuple[Path, Any, Any]]:
         profile = curve.get("profile")
         if isinstance(profile, str) and is_file(profile):
             yield (*path, "profile"), curve, "profile"
-    yield from _swept_files(data.get("sweep"))
+    yield from _swept_files(data.get("sweep"), ("sweep",))
+    plan = data.get("plan")
+    yield from _swept_files(plan.get("options") if isinstance(plan, dict) else None, OPTIONS)
 
 
-def _swept_files(block: Any) -> Iterator[tuple[Path, Any, Any]]:
-    """The same of a `sweep:` block: values, or parts of values, that name a file."""
+def _swept_files(block: Any, at: Path) -> Iterator[tuple[Path, Any, Any]]:
+    """The same of a `sweep:` block, or a plan's options: (parts of) values that name a file."""
 
     def within(here: Path, parent: Any, key: Any, called: str) -> Iterator[tuple[Path, Any, Any]]:
         value = parent[key]
@@ -52,11 +57,11 @@ def _swept_files(block: Any) -> Iterator[tuple[Path, Any, Any]]:
             if kind == "list" and isinstance(values, dict):
                 for path in values:
                     called = path.rsplit(".", 1)[-1]
-                    yield from within(("sweep", kind, name, path), values, path, called)
+                    yield from within((*at, kind, name, path), values, path, called)
             elif kind != "list" and isinstance(values, list):
                 for place in range(len(values)):
                     called = name.rsplit(".", 1)[-1]
-                    yield from within(("sweep", kind, name, place), values, place, called)
+                    yield from within((*at, kind, name, place), values, place, called)
 
 
 def curves_of(data: dict[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:

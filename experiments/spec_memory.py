@@ -16,8 +16,9 @@ from experiments.fields import (
     detail,
     faults,
 )
-from experiments.kv_size import kv_blocks
+from experiments.kv_size import kv_blocks, token_bytes
 from experiments.models import Kinds, Model, Rule, Values
+from workloads.checks import exactly
 
 
 class KvMemory(Model):
@@ -37,6 +38,14 @@ class KvMemory(Model):
     def blocks(self, block_size: int) -> int:
         """Whole blocks of *block_size* tokens; below 1 where there is no room."""
         return kv_blocks(block_size=block_size, **dict(self))
+
+    def lacks_bytes(self, block_size: int) -> int:
+        """How many bytes are missing for a first block."""
+        block = block_size * token_bytes(
+            self.layers, self.kv_heads, self.head_size, self.bytes_per_value
+        )
+        usable = self.device_memory_bytes * self.devices * exactly(self.utilization)
+        return -int((usable - self.weight_bytes - self.activation_bytes - block) // 1)
 
 
 class BlockCount(Kinds):
@@ -64,6 +73,10 @@ class BlockCount(Kinds):
 KvBlocks = Annotated[Count | KvMemory | None, BlockCount((KvMemory,))]
 
 
+NO_ROOM = "leaves no room"
+"""How the fault of a memory that is too small begins."""
+
+
 def no_room_for_blocks(v: Values) -> str | None:
     """The fault of a memory that holds no block, or that has more than can be counted."""
     if not isinstance(v["kv_blocks"], Mapping | KvMemory):
@@ -72,10 +85,11 @@ def no_room_for_blocks(v: Values) -> str | None:
     blocks = memory.blocks(v["block_size"])
     if blocks < 1:
         return (
-            f"leaves no room for a block of {v['block_size']} tokens: {memory.utilization:.15g} of "
+            f"{NO_ROOM} for a block of {v['block_size']} tokens: {memory.utilization:.15g} of "
             f"{memory.devices} × {memory.device_memory_bytes} bytes, less "
-            f"{memory.weight_bytes + memory.activation_bytes} of weights and activations; raise "
-            "devices, device_memory_bytes or utilization"
+            f"{memory.weight_bytes + memory.activation_bytes} of weights and activations, is "
+            f"{memory.lacks_bytes(v['block_size'])} bytes short; raise devices, "
+            "device_memory_bytes or utilization"
         )
     try:
         BlockCount.number.check(blocks)

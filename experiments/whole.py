@@ -69,6 +69,18 @@ def endless_backlog(raw: dict[str, Any], schedulers: Mapping[str, AnyScheduler])
         yield ("clients",), what + remedy
 
 
+def clusters_in_a_plan(raw: dict[str, Any], schedulers: Mapping[str, AnyScheduler]) -> Found:
+    """A plan says itself how many replicas there are."""
+    if not isinstance(raw.get("plan"), Mapping):
+        return
+    for name, scheduler in schedulers.items():
+        if scheduler.cluster is not None:
+            own = "cluster" in raw["schedulers"][name]
+            home: Path = ("schedulers", name) if own else ("server",)
+            what = "is what a plan finds; remove it, and say plan.router for who gets a request"
+            yield (*home, "cluster"), what
+
+
 def front_end_before_whom(raw: dict[str, Any], schedulers: Mapping[str, AnyScheduler]) -> Found:
     """Requests pass a front end on their way; of those that wait for something first (an
     answer, a time-out, a slot in an endless backlog) nobody knows beforehand when they set out."""
@@ -136,8 +148,8 @@ def missing_files(document: Document, raw: dict[str, Any]) -> list[Fault]:
     """The trace files that the spec names and that are not there."""
     notes = []
     for path, parent, key in file_paths(raw):
-        if path[0] == "sweep":
-            continue  # its points tell
+        if path[0] in ("sweep", "plan"):
+            continue  # their points tell
         name = parent.get(key)
         if path[-1] in ("profile", "import_from") or not isinstance(name, str | None):
             continue

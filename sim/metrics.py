@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sim.analysis import Analysis
 from sim.catalogue import METRICS, NAMES, NS, QUANTILES, Metric, Value, is_unsure
+from sim.classes import Classes
 from sim.deadlines import deadlines
 from sim.decision import Limit
 from sim.fairness import jain, shares
@@ -154,7 +156,23 @@ def _judge(result: dict[str, Value], analysis: Analysis, slo: Slo, window: float
         result[f"attainment_{target}"] = _share(met, has)
 
 
-def judge(analysis: Analysis, slo: Slo) -> Verdicts:
+class Served(Protocol):
+    """What requests got, and their classes: an `Analysis`, or that of a cluster."""
+
+    @property
+    def outcomes(self) -> Outcomes: ...
+
+    @property
+    def durations_ns(self) -> Mapping[str, NDArray[Any]]: ...
+
+    @property
+    def priorities(self) -> Classes | None: ...
+
+    @property
+    def tenants(self) -> Classes | None: ...
+
+
+def judge(analysis: Served, slo: Slo) -> Verdicts:
     """Who met which of the targets."""
     durations = {name: analysis.durations_ns[f"{name}_ns"] for name in TARGETS}
     out = analysis.outcomes
@@ -192,14 +210,14 @@ def _waste(result: dict[str, Value], analysis: Analysis) -> None:
         result["cache_hit_share"] = _share(cached, int(analysis.asked_tokens.sum()))
     result["swapped_blocks"] = int(run.log.gaps["moved"].sum())
     result["host_s"] = int((line.host_ns * line.count).sum()) / NS
-    waited, moving = _gaps(line)
+    waited, moving = device_waits(line)
     busy = int((line.end_ns - line.start_ns).sum())
     result["host_wait_s"] = waited / NS
     result["host_wait_share"] = _share(waited, busy)
     result["swap_wait_s"] = moving / NS
 
 
-def _gaps(line: Timeline) -> tuple[int, int]:
+def device_waits(line: Timeline) -> tuple[int, int]:
     """What the device waited for the host and for blocks to be moved, in ns."""
     if not line.timed:
         return 0, 0

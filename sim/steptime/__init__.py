@@ -20,6 +20,7 @@ from sim.steptime.curve import Curve, Floats, Ints, Range, StepTime, StepTimeErr
 from sim.steptime.graphs import Bucketed
 from sim.steptime.linear import LINEAR_TERMS, Affine, Constant, Knee, Linear
 from sim.steptime.overhead import OVERHEAD_TERMS, with_overhead
+from sim.steptime.scaled import scaled
 from sim.steptime.table import Grid, Table, slower_decodes
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "StepTime",
     "StepTimeError",
     "Table",
+    "scaled",
     "slower_decodes",
     "with_overhead",
 ]

@@ -576,8 +576,8 @@ def test_one_mistake_is_one_fault_wherever_it_stands(faults, said, fault):
             "kv_blocks: {device_memory_bytes: 16 GB, weight_bytes: 16 GB, layers: 32, kv_heads: 8, "
             "head_size: 128}",
             "kv_blocks: leaves no room for a block of 16 tokens: 0.9 of 1 × 16000000000 bytes, "
-            "less 16000000000 of weights and activations; raise devices, device_memory_bytes or "
-            "utilization",
+            "less 16000000000 of weights and activations, is 1602097152 bytes short; raise "
+            "devices, device_memory_bytes or utilization",
         ),
         (
             "kv_blocks: {device_memory_bytes: 900 TiB, weight_bytes: 0, layers: 1, kv_heads: 1, "

@@ -30,7 +30,7 @@ from sim import (
     simulate,
     trace_of,
 )
-from sim.steptime import slower_decodes, with_overhead
+from sim.steptime import scaled, slower_decodes, with_overhead
 
 NEVER = 1 << 62
 MANY_SHAPES = settings(LAW, max_examples=60)
@@ -616,3 +616,23 @@ def test_a_batch_beyond_the_graphs_is_an_error_or_runs_as_it_is() -> None:
         plain.decode_ns(2, 9),
         plain.decode_ns(5, 9),
     ]
+
+
+@pytest.mark.parametrize("kind", EVERY_KIND)
+@MANY_SHAPES
+@given(data=st.data())
+def test_scaled_curves_take_so_many_times_as_long(kind: str, data: st.DataObject) -> None:
+    curve, shape = data.draw(curves(kind)), data.draw(shapes())
+    try:
+        once = curve.step_ns(*shape)
+    except StepTimeError:
+        return
+    assert scaled(curve, 1.0).step_ns(*shape) == once
+    assert scaled(curve, 3.0).step_ns(*shape) == pytest.approx(3 * once, abs=2)
+    if not isinstance(curve, Bucketed):  # exact: a power of two
+        assert scaled(curve, 2.0).seconds(*shape) == 2 * curve.seconds(*shape)
+
+
+def test_step_times_are_not_scaled_to_nothing() -> None:
+    with pytest.raises(ValueError, match="positive multiple"):
+        scaled(Constant(step_s=1), 0.0)

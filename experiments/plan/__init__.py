@@ -1,0 +1,1 @@
+"""Capacity planning: which server, how many of it, at what cost, and how sure that is."""
