@@ -16,9 +16,9 @@ pytest.importorskip("distributed", reason="needs Dask: pip install 'itersim[clus
 
 from sweep_support import cells, command, digest, experiment, written
 
-from experiments import cluster as module
 from experiments import cluster_parts
-from experiments.cluster import cluster
+from experiments import dask_pool as module
+from experiments.dask_pool import cluster
 from experiments.load import spec_of
 from experiments.output import OutputError
 from experiments.pools import PoolError, alone
