@@ -1,4 +1,12 @@
-"""Clusters and workloads at random, and both simulations of each, side by side."""
+"""Clusters and workloads at random, and both simulations of each, side by side.
+
+Left out, since they do not agree there: `drain` where a cluster has more moments than arrivals, or
+where replicas are simulated one by one; static replicas under `least_kv`, or with impatient clients
+and a router that looks; `cancel_after_tokens` where somebody looks; unequal `prefix_tokens` of a
+group; outages under `least_kv` and `shortest_expected_wait`, with `shed_after_ns`, or after the
+horizon; groups with replicas that are not always there; unequal decode replicas, several prefill
+replicas, whole prompts under a token budget on decode replicas, `ttft_timeout_ns` across a link.
+"""
 
 from __future__ import annotations
 

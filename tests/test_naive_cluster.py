@@ -23,7 +23,7 @@ TOPICS = (
     ("apart", "clients"),
 )
 """What is varied beside routers, policies and workloads."""
-SEEDS = 14
+SEEDS = 12
 
 
 @pytest.mark.parametrize("topics", TOPICS, ids=" ".join)
