@@ -49,6 +49,8 @@ class AsyncReplica(IterationReplica):
         while True:
             if desk is not None and (desk.reactive or desk.due_ns <= now):
                 yield desk.turn()
+                if self.dead:
+                    return
             if self.next_arrival <= now or self.patience.next_ns <= now:
                 self.arrive(now)
                 if desk is not None and desk.due_ns <= now:
@@ -71,6 +73,7 @@ class AsyncReplica(IterationReplica):
             planned = self.pending
             gap = max(0, planned.host - before)
             if now + gap + planned.step > self.horizon:
+                yield from self.to_the_horizon(now)
                 return
             if planned.moves:
                 self.record.moves += planned.moves

@@ -40,10 +40,12 @@ class Desk(Protocol):
     """What a replica of a cluster asks of whoever sends it requests (`sim.cluster.desk`).
 
     ``due_ns`` is the next moment at which somebody may be sent a request, as far as is known;
-    ``reactive``: deliveries can make it an earlier one.
+    ``reactive``: deliveries can make it an earlier one. ``arrival_ns`` is when the next new request
+    comes.
     """
 
     due_ns: int
+    arrival_ns: int
     reactive: bool
 
     def turn(self) -> simpy.Event:
@@ -135,6 +137,8 @@ class Replica:
     """Whether clients see each token as it is made."""
     desk: Desk | None = None
     """Who sends the requests, where a router does."""
+    dead = False
+    """Whether it has failed: nothing is decided any more."""
     leaping: Leap | None = None
     """The run of iterations under way that a request may cut, if one is sent."""
 
@@ -193,6 +197,17 @@ class Replica:
     def blocks_in_use(self) -> int:
         """KV blocks in use now: of the iteration under way, or of the one that has just ended."""
         return self.pool.total - self.pool.free
+
+    def to_the_horizon(self, now: int) -> Generator[simpy.Event, Any, None]:
+        """What was decided *now* would end after the horizon: it is in force until that comes, for
+        whoever looks at this replica."""
+        if self.desk is not None:
+            yield self.env.timeout(self.horizon - now)
+
+    @property
+    def idle_slots(self) -> int:
+        """Slots that nobody holds now."""
+        raise NotImplementedError
 
     def unsure_ns(self, now: int) -> int:
         """How long from *now* on nobody can be sent a request: for runs that none may cut."""

@@ -75,6 +75,8 @@ class IterationReplica(SlotReplica):
         while True:
             if desk is not None and (desk.reactive or desk.due_ns <= now):
                 yield desk.turn()
+                if self.dead:
+                    return
             if self.next_arrival <= now or self.patience.next_ns <= now:
                 self.arrive(now)
                 if desk is not None and desk.due_ns <= now:
@@ -120,6 +122,7 @@ class IterationReplica(SlotReplica):
                         duration = self.compose(decision)
                         end = now + duration
                         if end > horizon:
+                            yield from self.to_the_horizon(now)
                             self.undo(decision)
                             return
                         yield timeout(duration)
@@ -184,6 +187,7 @@ class IterationReplica(SlotReplica):
             end = now + duration
             if end > horizon:
                 self.flush(now)
+                yield from self.to_the_horizon(now)
                 self.undo(decision)
                 return
             if not self.count:

@@ -72,6 +72,8 @@ class StaticReplica(Replica):
             now = int(env.now)
             if desk is not None and (desk.reactive or desk.due_ns <= now):
                 yield desk.turn()
+                if self.dead:
+                    return
             self.arrive(now)
             wake = now
             if queue.at(0) is None:
@@ -93,6 +95,10 @@ class StaticReplica(Replica):
                 yield env.timeout(wake - now)
             else:
                 yield desk.mail(self) | env.timeout(wake - now)
+
+    @property
+    def idle_slots(self) -> int:
+        return self.slots if self.batch is None else 0
 
     # -- who runs, and when ----------------------------------------------------------------------
 
@@ -137,7 +143,7 @@ class StaticReplica(Replica):
             return now
         if self.queue.at(len(members)) is not None:
             return now  # the next one does not fit: the batch is full
-        upcoming = self.next_arrival if self.desk is None else self.desk.due_ns
+        upcoming = self.next_arrival if self.desk is None else self.desk.arrival_ns
         upcoming = upcoming if upcoming <= self.horizon else NEVER
         if policy.drain and upcoming == NEVER:
             return now
@@ -154,9 +160,14 @@ class StaticReplica(Replica):
         prompts = self._first_pass([r.prompt_tokens for r in members])
         step, host = self.prefill(members, prompts)
         duration = host + step
-        if now + duration > self.horizon:
-            return False
         batch = self._launched(members, prompts)
+        if now + duration > self.horizon:
+            self.pool.free -= batch.blocks
+            self.batch = batch
+            yield from self.to_the_horizon(now)
+            self.pool.free += batch.blocks
+            self.batch = None
+            return False
         self.batch = batch
         self.pool.free -= batch.blocks
         self.running = batch.blocks
@@ -174,17 +185,16 @@ class StaticReplica(Replica):
         self.rows = []
         self._row(now, now + duration, 1, 0, 0, n, host)
         yield self.env.timeout(duration)
-        yield from self._sent()
         batch.iterations = 1
-        self._boundary(batch, now + duration)
+        yield from self._boundary(batch, now + duration)
         done = yield from self._decode(batch, prompts, now + duration)
-        if self.desk is not None:
-            yield self.desk.turn()  # whoever arrives at this moment waited for this batch
-        self._close(batch)
         if done:
             self.pool.free += batch.blocks
             self.running = 0
             self.batch = None
+            if self.desk is not None:
+                yield self.desk.turn()  # whoever arrives at this moment waited for this batch
+        self._close(batch)
         return done
 
     def _first_pass(self, prompts: list[int]) -> list[int]:
@@ -230,20 +240,17 @@ class StaticReplica(Replica):
             left = self.horizon - now
             ends, duration, host = self.decode(rows, context, count, until, left)
             if now + duration > self.horizon:
+                yield from self.to_the_horizon(now)
                 return False
             self._row(now, now + duration, ends, n, context, 0, host)
             yield self.env.timeout(duration)
-            yield from self._sent()
             self.iterations += ends
             now += duration
             batch.iterations += ends
-            self._boundary(batch, now)
+            yield from self._boundary(batch, now)
+            if self.dead:
+                return batch.over
         return True
-
-    def _sent(self) -> Generator[simpy.Event, Any, None]:
-        """Wait for those who arrive at this moment, where it matters within a batch."""
-        if self.desk is not None and not self.patient:
-            yield self.desk.turn()
 
     def prefill(self, members: list[Request], prompts: list[int]) -> tuple[int, int]:
         """How long the prefill of *members*, charged so many tokens each, lasts: (step, host)."""
@@ -263,15 +270,26 @@ class StaticReplica(Replica):
             return (*leap(self.curve, n, context, count, until, left, host), host)
         return (*self.curve.advance_ns(n, context, n, count, until, left), 0)
 
-    def _boundary(self, batch: Launched, now: int) -> None:
+    def _boundary(self, batch: Launched, now: int) -> Generator[simpy.Event, Any, None]:
         """Tokens of the iteration exist: members may have all of theirs, clients may give up."""
         self._emit_first(batch, now)
         self._finish(batch, now)
+        if self.desk is not None and batch.over:
+            return  # what arrives at this moment finds the batch gone
         if self.reactive or not self.patient:
-            over = batch.over
-            self.arrive(now)
-            if batch.over and not over:
-                self._finish(batch, now)  # only those given up were left
+            looked_for = self.desk if not self.patient else None
+            more = True
+            while more:
+                if looked_for is not None:
+                    yield looked_for.turn()  # those who arrive now may give up within the batch
+                    if self.dead:
+                        return
+                over = batch.over
+                self.arrive(now)
+                if batch.over and not over:
+                    self._finish(batch, now)  # only those given up were left
+                # who is given up may make room for another, at once
+                more = looked_for is not None and looked_for.due_ns <= now
 
     def _emit_first(self, batch: Launched, now: int) -> None:
         """Members whose prompts have just ended have a token, and decode unless it is all."""

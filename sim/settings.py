@@ -246,6 +246,11 @@ class Static:
                 "launch its last batch; give timeout_s or drain: true"
             )
 
+    @property
+    def waits(self) -> bool:
+        """Whether a launch may wait for requests that are known to come."""
+        return self.launch == "full_or_timeout" and self.drain
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mixed:

@@ -67,6 +67,10 @@ class SlotReplica(Replica):
         self.ahead = 0  # iterations between the one under way and the one being decided
         self.moving = 0  # blocks swapped by decisions that started no iteration
 
+    @property
+    def idle_slots(self) -> int:
+        return len(self.batch.free_slots)
+
     def flush(self, now: int) -> None:
         """The membership is about to change at *now*."""
         raise NotImplementedError

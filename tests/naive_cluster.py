@@ -1,19 +1,17 @@
 """A cluster once more, naively: one moment after the other, one request after the other.
 
 Written from docs/clusters.md; nothing here is shared with `sim`. Every replica is a naive server
-(`naive_member`) of its own. Where the text is silent it does what `sim.cluster` was seen to do: a
-session's replicas count from 0; an unlimited memory has 2**60 blocks; lost requests go before those
-held, and are never shed; time-outs of a request that was held or lost leave it at least 1 ns; who
-is not there cannot fail; preemptions are those of the last sending; entries on their way are not
-outstanding anywhere; prompt tokens of a preempted request that waits include its answer so far.
+(`naive_member`) of its own. Where the text is silent it does what `sim.cluster` was seen to do: an
+unlimited memory has 2**60 blocks; who is not there cannot fail; preemptions are those of the last
+sending; prompt tokens of a preempted request that waits include its answer so far.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from typing import Any
-from zlib import crc32
 
 from naive_data import NaiveRequest
 from naive_life import Life
@@ -55,7 +53,6 @@ class Guest:
     ended: tuple[int, str] | None = None  # by the router
     goes_to: Incarnation | None = None  # with KV entries
     on_its_way: int | None = None  # until when
-    passed_on: int = 0  # the how-manieth
 
 
 @dataclass
@@ -70,7 +67,6 @@ class Run:
     lives: list[Incarnation] = field(default_factory=list)
     held: list[Guest] = field(default_factory=list)
     sendings: int = 0
-    transfers: int = 0
     turn: dict[str, int] = field(default_factory=dict)
     link_free_ns: dict[int, int] = field(default_factory=dict)
     sent_prompts: dict[int, list[NaiveRequest]] = field(default_factory=dict)
@@ -108,8 +104,7 @@ class Run:
         times += [g.on_its_way for g in self.guests if g.on_its_way is not None]
         for each in self.up:
             times += [t for t in (each.end_ns, each.wake_ns) if t is not None]
-        if self.cluster.shed_after_ns is not None:
-            times += [self.shed_ns(g) for g in self.held if not g.lost]
+        times += [max(at, self.now) for g in self.held for at, _ in self.ends(g)]
         if not any((self.coming, self.held, self.busy())):
             return None
         return min(times, default=None)
@@ -133,9 +128,10 @@ class Run:
                 self.start(place)
         self.fails = [each for each in self.fails if each[0] > now]
         self.ready = [each for each in self.ready if each[0] > now]
+        self.leave("canceled", "ttft_timeout", "timeout")
         self.release()
-        self.shed()
-        for guest in sorted(self.guests, key=lambda g: g.passed_on):
+        self.leave("shed")
+        for guest in self.guests:
             if guest.on_its_way == now:
                 self.arrive(guest)
         while self.coming and self.coming[0].request.arrival_ns == now:
@@ -184,7 +180,8 @@ class Run:
                     self.note_admission(guest)
                     if not life.ended:
                         back.append(guest)
-            self.held[:0] = [guest for guest in back if self.comes_back(guest)]
+            self.held += [guest for guest in back if self.comes_back(guest)]
+            self.held.sort(key=lambda guest: guest.number)
 
     def comes_back(self, guest: Guest) -> bool:
         """Whether a lost request may be sent again."""
@@ -221,17 +218,26 @@ class Run:
                 return
             self.send(self.held.pop(0), chosen)
 
-    def shed(self) -> None:
-        if self.cluster.shed_after_ns is None:
-            return
+    def leave(self, *reasons: str) -> None:
         for guest in list(self.held):
-            if not guest.lost and self.shed_ns(guest) <= self.now:
+            due = [(at, why) for at, why in self.ends(guest) if at <= self.now and why in reasons]
+            if due:
                 self.held.remove(guest)
-                guest.ended = (self.now, "shed")
+                guest.ended = (self.now, min(due)[1])
 
-    def shed_ns(self, guest: Guest) -> int:
-        assert self.cluster.shed_after_ns is not None
-        return guest.request.arrival_ns + self.cluster.shed_after_ns
+    def ends(self, guest: Guest) -> list[tuple[int, str]]:
+        """When a request is held no longer, and why."""
+        request, cluster = guest.request, self.cluster
+        found = []
+        if cluster.shed_after_ns is not None and not guest.lost:
+            found.append((request.arrival_ns + cluster.shed_after_ns, "shed"))
+        if request.cancel_ns is not None:
+            found.append((request.cancel_ns, "canceled"))
+        if request.ttft_timeout_ns is not None:
+            found.append((request.arrival_ns + request.ttft_timeout_ns, "ttft_timeout"))
+        if request.timeout_ns is not None:
+            found.append((request.arrival_ns + request.timeout_ns, "timeout"))
+        return found
 
     def send(self, guest: Guest, to: Incarnation) -> None:
         self.sendings += 1
@@ -252,7 +258,7 @@ class Run:
             replace(
                 request,
                 arrival_ns=self.now,
-                ttft_timeout_ns=less(request.ttft_timeout_ns, waited),
+                ttft_timeout_ns=less(request.ttft_timeout_ns, waited) if first is None else None,
                 timeout_ns=less(request.timeout_ns, waited),
             ),
             first,
@@ -269,8 +275,8 @@ class Run:
                 continue
             life = guest.at.replica.lives[guest.life.index]
             if life.state == "completed" and guest.request.output > 1 and guest.at.alive:
-                done.append((guest.at.place, self.left(guest.at, life), guest, life))
-        for _, _, guest, life in sorted(done, key=lambda d: d[:2]):
+                done.append((guest, life))
+        for guest, life in sorted(done, key=lambda pair: pair[0].number):
             sender = guest.at
             assert sender is not None and self.cluster.link_ns is not None
             self.note_admission(guest)
@@ -281,13 +287,7 @@ class Run:
             begin = max(self.now, self.link_free_ns.get(sender.number, 0))
             guest.on_its_way = begin + self.cluster.link_ns(guest.request.prompt)
             self.link_free_ns[sender.number] = guest.on_its_way
-            self.transfers += 1
-            guest.goes_to, guest.life, guest.passed_on = chosen, None, self.transfers
-
-    def left(self, at: Incarnation, life: Life) -> int:
-        return next(
-            i for i, m in enumerate(at.replica.moves) if m[0] == life.index and m[4] == "completed"
-        )
+            guest.goes_to, guest.life = chosen, None
 
     def arrive(self, guest: Guest) -> None:
         to = guest.goes_to
@@ -318,7 +318,7 @@ class Run:
         if kind in ("random", "power_of_two"):
             return self.drawn(kind, may)
         if kind == "session" and guest.session is not None:
-            return max(may, key=lambda e: (crc32(f"{guest.session}/{e.place}".encode()), -e.place))
+            return max(may, key=lambda e: preference(guest.session, e.place + 1))
         if kind in ("round_robin", "session"):
             last = self.turn.get(role, -1)
             chosen = min(may, key=lambda e: (e.place <= last, e.place))
@@ -339,7 +339,8 @@ class Run:
         return min(may, key=lambda e: (measure(e), e.last_sent, e.place))
 
     def outstanding(self, each: Incarnation) -> int:
-        return each.outstanding
+        coming = sum(g.goes_to is each and g.on_its_way is not None for g in self.guests)
+        return each.outstanding + coming
 
     def drawn(self, kind: str, may: list[Incarnation]) -> Incarnation:
         assert self.choices is not None
@@ -369,6 +370,10 @@ def less(timeout_ns: int | None, waited: int) -> int | None:
     return None if timeout_ns is None else max(timeout_ns - waited, 1)
 
 
+def preference(session: Hashable, replica: int) -> bytes:
+    return blake2b(f"{session}/{replica}".encode(), digest_size=8).digest()
+
+
 def kv_share(each: Incarnation) -> Any:
     return each.kv_share
 
@@ -390,7 +395,7 @@ def common(one: NaiveRequest, other: NaiveRequest) -> int:
         return same * one.hash_tokens
     alike = one.prefix_group is not None and one.prefix_group == other.prefix_group
     if alike and other.hash_ids is None:
-        return min(one.prefix_tokens, other.prefix_tokens)
+        return min(one.prefix_tokens, other.prefix_tokens) // 16 * 16 + 1
     return 0
 
 

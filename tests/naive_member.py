@@ -136,7 +136,9 @@ class Incarnation:
         tokens = sum(life.known for life in waiting)
         wait = tokens * self.member.token_time()
         slots = self.member.config.slots
-        free = slots - sum(not life.ended for life in self.replica.running)
+        free = slots - len(self.replica.running)
+        if self.member.config.kind == "static" and self.replica.running:
+            free = 0  # until the batch ends
         lacking = len(waiting) + 1 - free
         return wait + max(lacking, 0) * self.mean_in_slot() / slots
 

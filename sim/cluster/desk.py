@@ -1,15 +1,15 @@
 """The router's desk: takes requests as they arrive, holds them back, sends them to replicas.
 
 At one moment, in this order: iterations end and tokens are recorded, everywhere; replicas fail, or
-are ready; requests that were held go where there is room, those held too long are shed; KV entries
-that were on their way arrive; new requests arrive, one by one, each seeing what became of those
-before it; then the replicas decide.
+are ready; clients of requests that are held give up; requests that are held go where there is room,
+those held too long are shed; KV entries that were on their way arrive; new requests arrive, one by
+one, each seeing what became of those before it; then the replicas decide.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections import deque
+from bisect import insort
 from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
@@ -18,10 +18,10 @@ import numpy as np
 import simpy
 from simpy.events import EventPriority
 
-from sim.cluster.inbox import Inbox, Sent
+from sim.cluster.inbox import Inbox, Sent, as_sent
 from sim.cluster.routers import STREAM, router_of
 from sim.cluster.seats import Seat
-from sim.cluster.settings import Cluster, Member
+from sim.cluster.settings import Cluster, Member, Role
 from sim.engine import NEVER, Progress, Replica
 from sim.request import Reason, Request
 from sim.simulate import replica_of
@@ -32,7 +32,9 @@ AFTER_ENDS, AFTER_SENDING = 2, 3
 """Priorities of SimPy's events of one moment: its own are 0 and 1."""
 PROGRESS_EVERY = 1000
 """Requests between two calls of the progress function."""
-FAILS, READY, SHEDS, COMES = range(4)
+FAILS, READY, ROOM, LEAVES, COMES = range(5)
+"""What is on the agenda: a replica fails, or is ready; there may be room for who is held; one who
+is held is shed, or gives up; KV entries arrive."""
 
 
 class Desk:
@@ -59,7 +61,7 @@ class Desk:
             self.hears or cluster.max_outstanding is not None or cluster.link is not None
         )
         self.gives_up = _gives_up(source)
-        self.due_ns = NEVER
+        self.due_ns = self.arrival_ns = NEVER
         self.seats: list[Seat] = []
         self.open: list[Seat | None] = [None] * len(cluster.members)  # by member
         self.entry = [i for i, m in enumerate(cluster.members) if m.role != "decode"]
@@ -70,8 +72,9 @@ class Desk:
             np.random.default_rng([seed, STREAM, place]) for place in range(len(cluster.members))
         ]
         self.coming: set[int] = set()  # members that start, or are being repaired
-        self.held: deque[Sent] = deque()
-        self.waiting_kv: deque[Sent] = deque()  # prompts computed, no decode replica there
+        self.held: list[Sent] = []  # by arrival
+        self.computed: list[Sent] = []  # prompts that go to a decode replica
+        self.leaving = 0  # entries of the agenda that end who is held
         self.ended: list[tuple[int, int, Reason]] = []  # by the router: (request, when, why)
         self.sendings = 0
         self.taken = 0
@@ -83,7 +86,11 @@ class Desk:
         self._by_replica: dict[Replica, Seat] = {}
         self._outstanding = 0
         self._offered: Trace | None = None
-        self._alike = len({member.group for member in cluster.members}) == 1
+        self._alike = {
+            role: len({member.group for member in cluster.members if member.role == role}) == 1
+            for role in ("whole", "prefill", "decode")
+        }
+        self._probes: dict[int, Replica] = {}  # of members that are not there
 
     def begin(self) -> None:
         """Set up the replicas; requests come when the environment runs."""
@@ -117,7 +124,8 @@ class Desk:
         if inbox.role == "prefill" and sent.output > 1:
             self._outstanding += 1
             sent.prefilled = seat
-            self._carry(sent, seat, now)
+            self.computed.append(sent)
+            self._plan(now, ROOM, None)
         else:
             self._tell(self.source.delivered, sent.number, now)
         self._room(now)
@@ -150,6 +158,7 @@ class Desk:
         """Be called at the next moment at which something happens here."""
         upcoming = self.source.next_ns()
         due = NEVER if upcoming is None or upcoming > self.horizon else upcoming
+        self.arrival_ns = due
         if self._agenda and (due < NEVER or self._outstanding or self._hopes()):
             due = min(due, self._agenda[0][0])
         self.due_ns = due
@@ -160,9 +169,10 @@ class Desk:
             callbacks.append(self._go_on)
 
     def _hopes(self) -> bool:
-        """Whether those who are held can hope for a replica: one that is there, or will be."""
-        return (bool(self.held) and self._will_be(self.entry)) or (
-            bool(self.waiting_kv) and self._will_be(self.decoding)
+        """Whether those who are held can hope for a replica, that is there or will be, or for an
+        end."""
+        return (bool(self.held) and (self._will_be(self.entry) or self.leaving > 0)) or (
+            bool(self.computed) and self._will_be(self.decoding)
         )
 
     def _will_be(self, places: Sequence[int]) -> bool:
@@ -176,7 +186,7 @@ class Desk:
     def _room(self, now: int) -> None:
         """A request has left: one that is held may take its place, at this moment."""
         if self.held and self.cluster.max_outstanding is not None:
-            self._plan(now, READY, None)
+            self._plan(now, ROOM, None)
         self._arm()
 
     def _go_on(self, _: simpy.Event) -> None:
@@ -186,19 +196,22 @@ class Desk:
         self._armed = NEVER
         agenda, source = self._agenda, self.source
         coming: list[tuple[Seat, Sent]] = []
+        leaving: list[tuple[Sent, Reason]] = []
         while agenda and agenda[0][0] <= now:
             what, about = heapq.heappop(agenda)[1::2]
             if what == FAILS:
                 self._fail(about, now)
-            elif what == READY and about is not None:
+            elif what == READY:
                 self._open(about)
-            elif what == SHEDS:
-                self._dispatch(now)
-                self._shed(about, now)
+            elif what == LEAVES:
+                self.leaving -= 1
+                leaving.append(about)
             elif what == COMES:
                 coming.append(about)
+        self._leave([one for one in leaving if one[1] != Reason.SHED], now)
         self._dispatch(now)
-        for seat, sent in coming:
+        self._leave([one for one in leaving if one[1] == Reason.SHED], now)
+        for seat, sent in sorted(coming, key=lambda pair: pair[1].number):
             self._arrive(seat, sent, now)
         while (upcoming := source.next_ns()) is not None and upcoming <= now:
             request, output = source.take()
@@ -207,6 +220,13 @@ class Desk:
                 self.progress(now, self.taken - self._outstanding)
             self._come(Sent(request.index, request, output), now)
         self._arm()
+
+    def _leave(self, leaving: list[tuple[Sent, Reason]], now: int) -> None:
+        """Who is still held is held no longer."""
+        for sent, why in leaving:
+            if sent in self.held:  # else it has got a replica
+                self.held.remove(sent)
+                self._end(sent, now, why)
 
     # -- replicas come and go ------------------------------------------------------------------
 
@@ -247,6 +267,7 @@ class Desk:
         """*seat* is gone, with all that it had: its requests are sent again, or have failed."""
         member, place = seat.settings, seat.member
         self.open[place] = None
+        seat.replica.dead = True
         outages = member.outages
         down: int | None = next((d for at, d in outages.declared if at == now), None)
         if outages.mean_down_ns is not None:
@@ -257,14 +278,14 @@ class Desk:
         lost = sorted(seat.inbox.outstanding.values(), key=lambda sent: sent.number)
         seat.inbox.outstanding.clear()
         self._outstanding -= len(lost)
-        for sent in reversed(lost):
+        for sent in lost:
             self._again(sent, now)
 
     def _again(self, sent: Sent, now: int) -> None:
         """*sent* was lost with a replica."""
         sent.prefilled = None
         if self.cluster.on_failure == "retry" and sent.sendings <= self.cluster.retries:
-            self.held.appendleft(sent)
+            self._hold(sent, now)
         else:
             self._end(sent, now, Reason.REPLICA_FAILED)
 
@@ -274,45 +295,70 @@ class Desk:
         """A new request."""
         cluster = self.cluster
         if not self.held and self._send(sent, now):
-            return
+            return  # those held came before it
         if cluster.queue_cap is not None and len(self.held) >= cluster.queue_cap:
             self._end(sent, now, Reason.QUEUE_FULL)
             return
-        self.held.append(sent)
-        if cluster.shed_after_ns is not None:
-            self._plan(now + cluster.shed_after_ns, SHEDS, sent)
+        self._hold(sent, now)
+
+    def _hold(self, sent: Sent, now: int) -> None:
+        """*sent* waits for a replica, in order of arrival, as long as it and its client may."""
+        insort(self.held, sent, key=lambda one: one.number)
+        request, moments = sent.request, []
+        if self.cluster.shed_after_ns is not None and not sent.sendings:
+            moments.append((request.arrival_ns + self.cluster.shed_after_ns, Reason.SHED))
+        if request.cancel_ns is not None:
+            moments.append((request.cancel_ns, Reason.CANCELED))
+        if request.ttft_timeout_ns is not None:
+            moments.append((request.arrival_ns + request.ttft_timeout_ns, Reason.TTFT_TIMEOUT))
+        if request.timeout_ns is not None:
+            moments.append((request.arrival_ns + request.timeout_ns, Reason.TIMEOUT))
+        if moments:
+            at, why = min(moments)
+            self.leaving += 1
+            self._plan(max(at, now), LEAVES, (sent, why))
 
     def _dispatch(self, now: int) -> None:
         """Those held go, first come first served, as long as there is room; then KV entries."""
         while self.held and self._send(self.held[0], now):
-            self.held.popleft()
-        while self.waiting_kv and any(self.open[place] for place in self.decoding):
-            sent = self.waiting_kv.popleft()
+            del self.held[0]
+        computed, self.computed = sorted(self.computed, key=lambda sent: sent.number), []
+        for sent in computed:
             assert sent.prefilled is not None
             self._carry(sent, sent.prefilled, now)
-
-    def _shed(self, sent: Sent, now: int) -> None:
-        """*sent* has been held for as long as may be, if it still is."""
-        if sent in self.held:
-            self.held.remove(sent)
-            self._end(sent, now, Reason.SHED)
 
     def _end(self, sent: Sent, now: int, why: Reason) -> None:
         """*sent* ends here, unanswered."""
         self.ended.append((sent.number, now, why))
-        self._tell(self.source.gave_up, sent.number, now, False)
+        timed_out = why in (Reason.TTFT_TIMEOUT, Reason.TIMEOUT)
+        self._tell(self.source.gave_up, sent.number, now, timed_out)
 
-    def _seats(self, places: Sequence[int], request: Request) -> list[Seat]:
-        """The replicas there that can serve *request*; if none ever could, all that are there."""
+    def _seats(self, role: Role, places: Sequence[int], request: Request) -> list[Seat]:
+        """The replicas there that can serve *request*; all that are there, if none that is there or
+        will be ever could."""
         there = [seat for place in places if (seat := self.open[place]) is not None]
-        if self._alike or len(there) < 2:
+        if self._alike[role]:
             return there
-        return [seat for seat in there if not seat.refuses(request)] or there
+        able = [seat for seat in there if seat.replica.refuses(request) is None]
+        if able or any(self._could(place, request) for place in places):
+            return able
+        return there
+
+    def _could(self, place: int, request: Request) -> bool:
+        """Whether member *place*, which will be there (again), can serve *request*."""
+        if place not in self.coming:
+            return False
+        if place not in self._probes:
+            member = self.cluster.members[place]
+            inbox = Inbox(member.role, self.gives_up, self)
+            self._probes[place] = replica_of(inbox, member.server, member.policy, member.curve)
+        return self._probes[place].refuses(request) is None
 
     def _send(self, sent: Sent, now: int) -> bool:
         """Send *sent* to a replica, if one has room."""
         request = sent.request
-        seats = self._seats(self.entry, request)
+        role: Role = "whole" if self.cluster.link is None else "prefill"
+        seats = self._seats(role, self.entry, request)
         most = self.cluster.max_outstanding
         if most is not None:
             seats = [seat for seat in seats if seat.outstanding < most]
@@ -353,11 +399,12 @@ class Desk:
 
     def _carry(self, sent: Sent, source: Seat, now: int) -> None:
         """The KV entries of *sent* go from *source* to a decode replica, one request at a time."""
-        seats = [seat for place in self.decoding if (seat := self.open[place]) is not None]
+        seats = self._seats("decode", self.decoding, as_sent(sent.request, 0, now, "decode"))
         if not seats:
-            self.waiting_kv.append(sent)
+            self.computed.append(sent)
             return
         seat = self.decode_router.choose(sent.request, seats)
+        seat.coming += 1
         self.decode_router.sent(sent.request, seat)
         link = self.cluster.link
         assert link is not None
@@ -369,6 +416,7 @@ class Desk:
     def _arrive(self, seat: Seat, sent: Sent, now: int) -> None:
         """The KV entries of *sent* have arrived at *seat*, unless it has failed meanwhile."""
         self._outstanding -= 1
+        seat.coming -= 1
         if self.open[seat.member] is not seat:
             self._again(sent, now)
             self._dispatch(now)

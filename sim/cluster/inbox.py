@@ -106,6 +106,7 @@ def as_sent(request: Request, index: int, now: int, role: Role) -> Request:
     if role == "prefill":
         limit = 1
     elif role == "decode":
+        more["ttft_timeout_ns"] = None  # the client has a token
         more["received_tokens"] = prompt
         prompt, limit = prompt + 1, limit - 1
     if more["predicted_output_tokens"] is not None:
@@ -147,6 +148,7 @@ def seen_by(
         more["predicted_output_tokens"] = np.array(told, dtype=object)
     if role == "prefill":
         return Trace(arrivals, prompt, np.ones_like(output), more)
+    more.pop("ttft_timeout_ns", None)
     more["received_tokens"] = prompt
     more["max_tokens"] = limits - 1
     return Trace(arrivals, prompt + 1, output - 1, more)

@@ -12,7 +12,7 @@ from sim.analysis import Analysis
 from sim.classes import Classes, classes_of
 from sim.cluster.run import ClusterRun
 from sim.outcomes import ENDS, NONE, Outcomes
-from sim.request import State
+from sim.request import GIVEN_UP, State
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -51,7 +51,7 @@ class ClusterAnalysis:
         self._columns["reason"] = np.zeros(n, dtype=np.int64)
         self._place()
         for number, at, why in run.ended:
-            self._columns["state"][number] = int(State.REJECTED)
+            self._columns["state"][number] = int(GIVEN_UP.get(why, State.REJECTED))
             self._columns["reason"][number] = int(why)
             self._columns["ended_ns"][number] = at
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from functools import lru_cache
+from hashlib import blake2b
 from typing import Any, Protocol
-from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,8 @@ from sim.cluster.seats import Seat
 from sim.cluster.settings import Router
 from sim.request import Request
 
+PART = 16
+"""Tokens of a prefix that are told apart."""
 STREAM = 0x52_4F_55_54
 """Of the random numbers of routers, apart from those of workloads."""
 
@@ -74,9 +77,10 @@ class Session(Plain):
         return max(seats, key=lambda seat: (affinity(session, seat.member), -seat.member))
 
 
-def affinity(session: Hashable, member: int) -> int:
-    """How much a session prefers a member."""
-    return crc32(f"{session}/{member}".encode())
+@lru_cache(maxsize=1 << 20)
+def affinity(session: Hashable, member: int) -> bytes:
+    """How much a session prefers a member (from 0; people count from 1)."""
+    return blake2b(f"{session}/{member + 1}".encode(), digest_size=8).digest()
 
 
 class Least(Plain):
@@ -139,7 +143,7 @@ def parts(request: Request) -> list[Hashable]:
     if request.hash_ids is not None:
         return list(request.hash_ids)
     if request.prefix_tokens and request.prefix_group is not None:
-        return [(request.prefix_group, request.prefix_tokens)]
+        return [(request.prefix_group, part) for part in range(request.prefix_tokens // PART + 1)]
     return []
 
 

@@ -106,7 +106,9 @@ def simulate_cluster(
             seat.replica.run(),
             np.frombuffer(seat.inbox.numbers, dtype=np.int64),
             np.frombuffer(seat.inbox.sendings, dtype=np.int64),
-            None if seat.end_ns == NEVER else seat.end_ns,
+            None
+            if seat.end_ns > (NEVER - 1 if horizon_ns is None else horizon_ns)
+            else seat.end_ns,
         )
         for seat in desk.seats
     )

@@ -30,6 +30,7 @@ class Seat:
         self.end_ns = NEVER
         self.last = -1  # the number of the sending that it got last
         self.link_free_ns = 0
+        self.coming = 0  # requests whose KV entries are on their way here
         self.process: simpy.Process | None = None
         self.queued: dict[int, int] = {}  # prompt tokens by the replica's number
         self.unread = 0
@@ -40,8 +41,9 @@ class Seat:
 
     @property
     def outstanding(self) -> int:
-        """Requests that have been sent here and are neither answered nor given up."""
-        return len(self.inbox.outstanding)
+        """Requests that have been sent here, or are on their way, and are neither answered nor
+        given up."""
+        return len(self.inbox.outstanding) + self.coming
 
     @property
     def kv_share(self) -> float:
@@ -82,8 +84,7 @@ class Seat:
         Prompt tokens that wait take what a chunk of them takes; those who find no free slot wait
         for as many answers, which come at slots / (mean time in a slot).
         """
-        slots = self.replica.slots
-        free = slots - (self.outstanding - len(self.queued))
+        slots, free = self.replica.slots, self.replica.idle_slots
         behind = max(len(self.queued) + 1 - free, 0)
         mean = self._service_ns / self._answers / 1e9 if self._answers else 0.0
         return self.unread * self._price() + behind * mean / slots

@@ -196,4 +196,5 @@ class Cluster:
             and self.max_outstanding is None
             and self.link is None
             and all(member.steady and member.group == first.group for member in self.members)
+            and not (isinstance(first.policy, Static) and first.policy.waits)
         )

@@ -103,7 +103,8 @@ class IterationLevel(ABC):
         entries = request.prompt_tokens + request.limit
         if self.pool.most(request) > self.most_blocks:
             return Reason.EXCEEDS_KV_CACHE
-        if self.whole_prompts and request.prompt_tokens > self.prefill_budget:
+        new = request.prompt_tokens - request.received_tokens
+        if self.whole_prompts and new > self.prefill_budget:
             return Reason.EXCEEDS_TOKEN_BUDGET
         if entries > self.longest_context:
             return Reason.EXCEEDS_CONTEXT

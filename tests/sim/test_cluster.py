@@ -211,3 +211,85 @@ def test_at_random_every_replica_is_a_queue_of_its_own() -> None:
     assert abs(mean["random"] - md1(0.6, 1.0).wait_s) < 4 * error
     # equal services end in the order in which they were dealt: turns find the least busy
     assert mean["least_outstanding"] == mean["round_robin"] < mean["random"] / 2
+
+
+# -- what an independent reading of docs/clusters.md found ----------------------------------------
+
+
+def fails(*outages: tuple[float, float | None]) -> Outages:
+    return Outages(
+        declared=tuple((round(at * S), None if d is None else round(d * S)) for at, d in outages)
+    )
+
+
+def test_an_outage_to_come_changes_nothing_before_it() -> None:
+    """The third request sees what is under way, whether or not it will ever end."""
+    trace = jobs((0, 3), (1.1, 1), (1.2, 1))
+    small = Server(slots=2, max_batched_tokens=64, kv_blocks=10, block_size=1)
+    for outages in (Outages(), fails((1.5, None))):
+        members = (member(server=small, outages=outages), member(server=small))
+        found = served(trace, Cluster(members=members, router=Router(kind="least_kv")))
+        assert found.run.lives[0].requests.tolist()[:1] == [0]
+        assert found.run.lives[1].requests.tolist()[:2] == [1, 2]
+
+
+def test_an_outage_after_the_horizon_is_none() -> None:
+    cluster = Cluster(members=(member(outages=fails((11, None))),))
+    found = served(jobs((0, 2)), cluster, horizon_ns=S)
+    assert seconds(found.outcomes.first_token_ns) == [1]
+    assert found.replica.tolist() == [0]
+
+
+def test_a_replica_that_fails_at_an_iterations_end_has_no_boundary_then() -> None:
+    """Its client's time-out has passed at 1 s, but the replica is gone: the request is sent again,
+    or has failed; only one of the two has it."""
+    trace = jobs((0, 3), ttft_timeout_ns=np.array([S // 2]))
+    for retries, state in ((0, "replica_failed"), (1, "ttft_timeout")):
+        cluster = Cluster(members=(member(outages=fails((1, None))), member()), retries=retries)
+        found = served(trace, cluster)
+        reasons = [why.text for _, _, why in found.run.ended]
+        assert reasons == [state]
+        numbers = cluster_summary(tally_of(found))
+        assert numbers["timed_out"] == retries and numbers["rejected"] == 1 - retries
+
+
+def test_a_static_batch_that_ends_now_holds_nothing_for_whoever_arrives_now() -> None:
+    static = Member(server=Server(slots=1, kv_blocks=9), policy=Static(), curve=STEP)
+    cluster = Cluster(members=(static,) * 2, router=Router(kind="least_kv"))
+    patient = served(jobs((0, 1), (0.5, 2), (1, 1)), cluster)
+    assert patient.replica.tolist() == [0, 1, 0]
+    trace = jobs((0, 1), (0.5, 2), (1, 1), timeout_ns=np.array([9 * S] * 3))
+    assert served(trace, cluster).replica.tolist() == [0, 1, 0]
+
+
+def test_who_waits_for_nobody_is_shed_all_the_same() -> None:
+    cluster = Cluster(members=(member(outages=fails((1, None))),), shed_after_ns=S)
+    found = served(jobs((2, 1)), cluster)
+    assert [(at / S, why.text) for _, at, why in found.run.ended] == [(3, "shed")]
+
+
+def test_a_request_waits_for_the_one_replica_that_can_ever_serve_it() -> None:
+    small = Server(slots=1, max_batched_tokens=64, kv_blocks=2, block_size=1)
+    members = (member(server=small, group="small"), member(group="large", start_ns=2 * S))
+    found = served(trace_of([0], [5], [1]), Cluster(members=members))
+    assert seconds(found.outcomes.delivered_ns) == [3]
+
+
+def test_entries_on_their_way_count_where_they_go() -> None:
+    two = Server(slots=2, max_batched_tokens=64)
+    members = (
+        member(server=two, role="prefill", group="p"),
+        *(member(server=two, role="decode", group="d") for _ in range(2)),
+    )
+    link = Link(bytes_per_token=1, bytes_per_s=1)
+    found = served(trace_of([0, 0], [1, 1], [2, 2]), Cluster(members=members, link=link))
+    assert sorted(found.replica.tolist()) == [1, 2]
+
+
+def test_sessions_are_spread_evenly() -> None:
+    """10,000 of them over three replicas: each within five standard deviations of a third."""
+    n = 10_000
+    trace = jobs(*((place / 1e6, 1) for place in range(n)), session=np.arange(n))
+    run = simulate_cluster(trace, Cluster(members=(member(),) * 3, router=Router(kind="session")))
+    counts = np.array([len(life.requests) for life in run.lives])
+    assert np.abs(counts - n / 3).max() < 5 * np.sqrt(n * 2 / 9)
