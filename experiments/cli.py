@@ -290,7 +290,7 @@ def suite(
 
 def _pool(jobs: int | None, address: str | None) -> Any:
     if address is not None:
-        from experiments.cluster import cluster
+        from experiments.dask_pool import cluster
 
         return cluster(address)
     from experiments.pools import cpus, processes

@@ -35,6 +35,6 @@ def sweep_command(
 def _pool(jobs: int | None, address: str | None) -> Pool:
     if address is None:
         return processes(jobs or cpus())
-    from experiments.cluster import cluster
+    from experiments.dask_pool import cluster
 
     return cluster(address)

@@ -16,7 +16,7 @@ from experiments.plan.check import Cluster
 from experiments.plan.option import Ask, Option, place_rate, ready
 from experiments.plan.rates import place_of, rate_at, replicas_for
 from experiments.plan.sample import Sample
-from experiments.plan.search import highest, own_edges
+from experiments.plan.search import CLOSE, highest, own_edges
 from experiments.plan.targets import failing, unsure, value_of
 from experiments.spec_step_time import Profile
 from experiments.works import failure
@@ -66,10 +66,11 @@ def answer(option: Option) -> Answer:
     iterations = sum(one.iterations for one in samples)
     found.outside = sum(one.outside for one in samples) / max(iterations, 1)
     if len(ask.seeds) > 1:
-        own = [float(rate_at(at)) for at in own_edges(runs, place)]
-        interval = estimate(own)
-        rate = float(rate_at(place))
-        found.low, found.high = min(interval.low, rate), max(interval.high, rate)
+        own, rate = own_edges(runs, place), float(rate_at(place))
+        if own:  # each lies somewhere between its place and CLOSE further on
+            low = estimate([float(rate_at(at)) for at in own]).low
+            high = estimate([float(rate_at(at + CLOSE)) for at in own]).high
+            found.low, found.high = max(min(low, rate), 0.0), max(high, rate)
     notes = []
     if result.unbounded:
         notes.append("no rate fails: too few requests to tell; give more")
@@ -145,9 +146,10 @@ def _check(option: Option, found: Answer) -> None:
     found.checked = size_of(option, checks.of(fewest))
     found.fewer = size_of(option, checks.of(fewest - 1)) if fewest > 1 else None
     if found.low is not None and found.high is not None:
-        low = replicas_for(demand, Fraction(found.high).limit_denominator(10**6))
-        high = replicas_for(demand, Fraction(found.low).limit_denominator(10**6))
-        found.replicas_low, found.replicas_high = min(low, fewest), max(high, fewest)
+        few = replicas_for(demand, Fraction(found.high))
+        found.replicas_low = min(few, fewest)
+        if found.low > 0:  # the seeds differ too much to bound it otherwise
+            found.replicas_high = max(replicas_for(demand, Fraction(found.low)), fewest)
     samples = checks.of(fewest).samples
     window = sum(one.window_ns for one in samples)
     found.utilization = sum(one.busy_ns for one in samples) / window if window else None

@@ -1,8 +1,8 @@
 """The highest rate at which one replica meets every target. Knows what a run costs, not what it is.
 
 A rate is first tried on the beginning of one seed's requests, then on all of that seed's, then on
-each other seed's, then on all together (`Runs`); each step begins where the one before ended, so
-that the dear runs are few. The answer is the highest place of the grid at which the requests of all
+those of all seeds together (`Runs`); each step begins where the one before ended, so that the dear
+runs are few. The answer is the highest place of the grid at which the requests of all
 seeds together meet every target and at whose next place they do not.
 """
 
@@ -121,11 +121,8 @@ def highest(runs: Runs, guess: int, known: bool = False) -> Found:
             start = _elsewhere(runs, guess)
         if start is None:
             return Found(None)
-        assert start is not None
-        own = own_edges(runs, start)
-        start = own[len(own) // 2] if own else start
     assert start is not None
-    found = edge(start, runs.all, 1 if not known else NEAR, 1)
+    found = edge(start, runs.all, NEAR, 1)
     return Found(found, unbounded=found is not None and found >= guess + FAR)
 
 

@@ -92,10 +92,16 @@ def _chosen(results: Results, choice: Choice) -> tuple[list[Saved], str]:
     mine = [cell for cell in results.cells if (cell.point, cell.seed) == (point, seed)]
     there = [cell for cell in mine if cell.recorded]
     said = []
-    if len(there) < len(mine):
+    clusters = [cell for cell in mine if "cluster" in cell.summary]
+    if clusters:
         said.append(
-            f"{len(mine) - len(there)} of {len(mine)} cells have no record of what happened in "
-            "them: run the experiment again to see them."
+            f"{len(clusters)} of {len(mine)} cells are clusters, of whose replicas no slots are "
+            "shown; membership.png is of the first, and replica-N/moves.csv says what each did."
+        )
+    if len(there) + len(clusters) < len(mine):
+        said.append(
+            f"{len(mine) - len(there) - len(clusters)} of {len(mine)} cells have no record of what "
+            "happened in them: run the experiment again to see them."
         )
     if len(there) > MOST_PLOTS:
         names = ", ".join(cell.scheduler for cell in there[MOST_PLOTS:])

@@ -16,8 +16,9 @@ pytest.importorskip("distributed", reason="needs Dask: pip install 'itersim[clus
 
 from sweep_support import cells, command, digest, experiment, written
 
-from experiments import cluster as module
-from experiments.cluster import cluster
+from experiments import cluster_parts
+from experiments import dask_pool as module
+from experiments.dask_pool import cluster
 from experiments.load import spec_of
 from experiments.output import OutputError
 from experiments.pools import PoolError, alone
@@ -46,6 +47,36 @@ def local() -> Iterator[Any]:
         silence_logs=50,
     ) as found:
         yield found
+
+
+def test_parts_of_a_large_cluster_of_replicas_are_put_together(
+    local: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same numbers from parts on workers as from parts here, and as of the whole."""
+    spec = spec_of(
+        experiment(seeds=1)
+        | {
+            "schedulers": {"fleet": {"kind": "chunked", "cluster": 5}},
+            "workload": {
+                "arrivals": {"kind": "poisson", "rate_per_s": 50, "requests": 300},
+                "prompt_tokens": {"kind": "constant", "value": 10},
+                "output_tokens": {"kind": "geometric", "mean": 8},
+            },
+        }
+    )
+    whole = sweep(spec, tmp_path / "whole", alone)
+    monkeypatch.setattr(cluster_parts, "MANY", 100)
+    here = sweep(spec, tmp_path / "here", alone)
+    there = sweep(spec, tmp_path / "there", cluster(local.scheduler_address))
+    assert not whole.failed and not here.failed and not there.failed
+    assert digest(tmp_path / "here") == digest(tmp_path / "there")
+    rows = [
+        (tmp_path / name / "summary.csv").read_text().splitlines()[1].split(",")
+        for name in ("whole", "here")
+    ]
+    header = (tmp_path / "whole" / "summary.csv").read_text().splitlines()[0].split(",")
+    differ = [name for name, a, b in zip(header, *rows, strict=True) if a != b]
+    assert set(differ) <= {"served_share", "saturated"}
 
 
 def test_workers_that_die_cost_nothing_but_time(local: Any, tmp_path: Path) -> None:
