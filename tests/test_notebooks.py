@@ -1,6 +1,6 @@
 """The course: what every notebook must have, and that the solutions of its exercises are right.
 
-`pytest --nbmake notebooks` runs the notebooks themselves.
+`pytest --nbmake notebooks` runs the notebooks themselves; test_links.py follows their links.
 """
 
 import re
@@ -62,14 +62,6 @@ def test_answers_and_solutions_are_folded(file):
     assert text.count("<details>") == text.count("</details>") == len(answers) + len(solutions)
     for _, inside in (*answers, *solutions):
         assert inside.startswith("\n"), "Markdown inside <details> needs an empty line before it"
-
-
-@pytest.mark.parametrize("file", [*NOTEBOOKS, README], ids=lambda file: file.stem)
-def test_links_lead_somewhere(file):
-    text = text_of(file) if file.suffix == ".ipynb" else file.read_text(encoding="utf-8")
-    for target in LINK.findall(text):
-        if not target.startswith("http"):
-            assert (FOLDER / target).exists(), f"{file.name} leads to {target}, which is not there"
 
 
 def test_the_readme_lists_every_notebook():
