@@ -13,7 +13,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 MARKER = ".itersim"
@@ -29,17 +29,40 @@ CUT = 40
 @contextmanager
 def partial_folder(path: Path) -> Iterator[Path]:
     """A hidden folder beside *path*, marked and locked. What is left of it at the end goes."""
-    folder = path.parent / f".{path.name[:CUT]}.{secrets.token_hex(4)}.partial"
-    lock: int | None = None
+    folder, lock = _made(path)
     try:
-        folder.mkdir()
-        lock = locked(folder)
-        (folder / UNFINISHED).touch()
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove(folder)
         if lock is not None:
             os.close(lock)
+
+
+def _made(path: Path) -> tuple[Path, int | None]:
+    while True:
+        folder = path.parent / f".{path.name[:CUT]}.{secrets.token_hex(4)}.partial"
+        folder.mkdir()
+        try:
+            lock = locked(folder)
+            (folder / UNFINISHED).touch()
+        except FileNotFoundError:  # another swept up the folder, which was not marked yet
+            continue
+        return folder, lock
+
+
+def remove(folder: Path) -> None:
+    """Remove a folder of ours, its markers last: killed meanwhile, it is still one of ours."""
+    try:
+        for inner in folder.iterdir():
+            if inner.name in (MARKER, UNFINISHED):
+                continue
+            if inner.is_dir() and not inner.is_symlink():
+                shutil.rmtree(inner, ignore_errors=True)
+            else:
+                inner.unlink(missing_ok=True)
+    except OSError:
+        pass
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def replaced_name(folder: Path) -> Path:
@@ -57,7 +80,11 @@ def sweep_up(path: Path) -> None:
     form = re.compile(rf"\.{re.escape(path.name[:CUT])}\.[0-9a-f]{{8}}\.(partial|replaced)")
     for left in found:
         match = form.fullmatch(left.name)
-        if match is None or left.is_symlink() or not _is_ours(left):
+        if match is None or left.is_symlink() or not left.is_dir():
+            continue
+        if not _is_ours(left):
+            with suppress(OSError):
+                left.rmdir()  # only if empty: who made it was killed before marking it
             continue
         if match[1] == "replaced":
             _settle(left, path)
@@ -85,7 +112,7 @@ def _settle(left: Path, path: Path) -> None:
 
 def _remove(left: Path) -> None:
     if _free(left):
-        shutil.rmtree(left, ignore_errors=True)
+        remove(left)
 
 
 def _free(folder: Path) -> bool:

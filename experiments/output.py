@@ -5,12 +5,18 @@ from __future__ import annotations
 import errno
 import json
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from experiments.leftovers import MARKER, UNFINISHED, partial_folder, replaced_name, sweep_up
+from experiments.leftovers import (
+    MARKER,
+    UNFINISHED,
+    partial_folder,
+    remove,
+    replaced_name,
+    sweep_up,
+)
 from experiments.names import check_name
 
 AnyPath = str | os.PathLike[str]
@@ -170,7 +176,7 @@ def _swap(folder: Path, path: Path, overwrite: bool) -> None:
     except BaseException:
         old.rename(path)
         raise
-    shutil.rmtree(old, ignore_errors=True)
+    remove(old)
 
 
 def failed(out: AnyPath, error: Exception) -> OutputError:
