@@ -7,14 +7,12 @@ TTFT and TPOT that they got, in ms. Units follow from the columns' names.
 
 from __future__ import annotations
 
-import csv
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
-from calibrate.published.reading import ReadError
+from calibrate.published.reading import MOST, ReadError, text_table
 
 COUNTS = {
     "isl": "prompt_tokens",
@@ -69,22 +67,17 @@ class Deployment:
 
 def read(path: Path) -> list[Deployment]:
     """The rows of *path*. Raises ReadError with every fault, each with its line and a remedy."""
-    if not path.is_file():
-        raise ReadError(f"{path}: no such file; give the CSV of measured deployments")
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        rows = csv.DictReader(file, restkey="", restval="")
-        faults = list(_columns(path, list(rows.fieldnames or ())))
-        if faults:
-            raise ReadError("\n".join(faults))
-        found = []
-        for row in rows:
-            if "" in row:
-                faults.append(f"{path}:{rows.line_num}: more values than columns; remove some")
-                continue
-            said = [f"{path}:{rows.line_num}: {fault}" for fault in _faults(row)]
-            faults += said
-            if not said:
-                found.append(_deployment(row, rows.line_num))
+    table = text_table(path, "give the CSV of measured deployments")
+    faults = list(_columns(path, list(table.columns)))
+    if faults:
+        raise ReadError("\n".join(faults))
+    found = []
+    for line, cells in zip(table.index.tolist(), table.to_numpy().tolist(), strict=True):
+        row = dict(zip(table.columns, cells, strict=True))
+        said = [f"{path}:{line}: {fault}" for fault in _faults(row)]
+        faults += said
+        if not said:
+            found.append(_deployment(row, line))
     if faults:
         raise ReadError("\n".join(faults))
     if not found:
@@ -101,8 +94,6 @@ def _columns(path: Path, there: list[str]) -> Iterable[str]:
             close = get_close_matches(name, KNOWN, n=1)
             hint = f" (did you mean {close[0]}?)" if close else ""
             yield f"{path}:1: {name}: unknown column{hint}; known: {', '.join(KNOWN)}; remove it"
-        elif there.count(name) > 1:
-            yield f"{path}:1: {name}: given twice; keep one"
 
 
 def _faults(row: Mapping[str, str]) -> Iterable[str]:
@@ -127,7 +118,7 @@ def _number(text: str) -> float | None:
         value = float(text)
     except ValueError:
         return None
-    return value if math.isfinite(value) else None
+    return value if abs(value) <= MOST else None
 
 
 def _count(text: str) -> int:

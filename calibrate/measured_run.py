@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from calibrate.published.reading import ReadError
+from calibrate.published.reading import MOST, ReadError, text_table
 from calibrate.samples import Floats
 from sim import Trace
 
@@ -92,10 +92,7 @@ def read(
     Raises ReadError for a missing file or column, an unknown unit, a number that is none; rows
     whose latencies are missing were not answered, and are dropped and counted.
     """
-    if not path.is_file():
-        raise ReadError(f"{path}: no such file; give the CSV of a measured run")
-    raw = pd.read_csv(path, dtype=str, keep_default_na=False, skipinitialspace=True)
-    raw.index = pd.RangeIndex(2, len(raw) + 2)
+    raw = text_table(path, "give the CSV of a measured run", blanks_before=False)
     names = _names(path, list(raw.columns), dict(columns or {}))
     scales = {ours: _scale(path, names[ours], unit) for ours in names if ours in TIMES}
     latencies = [name for name in names if name not in ("arrival", *COUNTS)]
@@ -170,8 +167,9 @@ def _scale(path: Path, name: str, unit: str | None) -> float:
 
 def _numbers(path: Path, table: pd.DataFrame, name: str) -> Floats:
     values = pd.to_numeric(table[name], errors="coerce").to_numpy(np.float64)
-    if not np.isfinite(values).all():
-        row = int(np.argmin(np.isfinite(values)))
+    good = np.abs(values) <= MOST
+    if not good.all():
+        row = int(np.argmin(good))
         raise ReadError(
             f"{path}: line {table.index[row]}: {name} is {table[name].iloc[row]!r}, must be a "
             "number; correct or remove that line"

@@ -196,7 +196,7 @@ def trace_of_columns(
         raise whole(path, "spans more than 292 years, the range of the nanosecond clock")
     arrival = scaled(times - first, 1 / speed)
     prompt, output = columns.pop("prompt_tokens"), columns.pop("output_tokens")
-    if "parent" in columns:
+    if "parent" in columns and "session" in columns:
         columns["session"] = session_of_each(columns["session"], columns["parent"])
     for moment in ("deadline_ns", "cancel_ns"):
         if moment in columns:  # a client's patience does not change with the pace of arrivals
