@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
-from calibrate import deployments, measured_run, steplog
+from calibrate import deployments, measured_run, steplog, store
 from calibrate.benchmarks.formats import FORMATS, read_result
 from calibrate.faults import CalibrationError
 from calibrate.profile import FOLDER, load_profile
@@ -65,6 +65,10 @@ def targets() -> Iterator[Target]:
             yield Target(name, IMPORTS[what], (CalibrationError,), texts)
     if find_spec("pyarrow") is not None:
         yield Target("trace parquet", _trace("parquet"), TRACE_ERRORS, (_parquet(),), "binary")
+    head = ",".join(store.COLUMNS)
+    row = ",".join(["decode", "1"] + ["1"] * (len(store.COLUMNS) - 2))
+    samples = (f"{head}\n{row}\n{row}\n",)
+    yield Target("raw samples", _samples, (CalibrationError,), samples)
     profiles = tuple(FOLDER.joinpath(f"{name}.yaml").read_text("utf-8") for name in PROFILES)
     yield Target("profile", _profile, (CalibrationError,), profiles)
     yield Target("spec text", _spec_text, (SpecError,), specs())
@@ -147,6 +151,10 @@ IMPORTS: Mapping[str, Callable[[bytes, Path], object]] = {
     "deployments": lambda content, folder: deployments.read(_put(folder, "d.csv", content)),
     "measured run": lambda content, folder: measured_run.read(_put(folder, "r.csv", content)),
 }
+
+
+def _samples(content: bytes, folder: Path) -> object:
+    return store.read_raw(_put(folder, "raw.csv", content))
 
 
 def _profile(content: bytes, folder: Path) -> object:

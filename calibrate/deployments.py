@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
-from calibrate.published.reading import MOST, ReadError, text_table
+from calibrate.published.reading import MOST, ReadError, rows_of
 
 COUNTS = {
     "isl": "prompt_tokens",
@@ -67,13 +67,16 @@ class Deployment:
 
 def read(path: Path) -> list[Deployment]:
     """The rows of *path*. Raises ReadError with every fault, each with its line and a remedy."""
-    table = text_table(path, "give the CSV of measured deployments")
-    faults = list(_columns(path, list(table.columns)))
+    names, rows = rows_of(path, "give the CSV of measured deployments")
+    faults = list(_columns(path, names))
     if faults:
         raise ReadError("\n".join(faults))
     found = []
-    for line, cells in zip(table.index.tolist(), table.to_numpy().tolist(), strict=True):
-        row = dict(zip(table.columns, cells, strict=True))
+    for line, cells in rows:
+        if len(cells) > len(names):
+            faults.append(f"{path}:{line}: more values than columns; remove some")
+            continue
+        row = {**dict.fromkeys(names, ""), **dict(zip(names, cells, strict=False))}
         said = [f"{path}:{line}: {fault}" for fault in _faults(row)]
         faults += said
         if not said:
@@ -94,6 +97,8 @@ def _columns(path: Path, there: list[str]) -> Iterable[str]:
             close = get_close_matches(name, KNOWN, n=1)
             hint = f" (did you mean {close[0]}?)" if close else ""
             yield f"{path}:1: {name}: unknown column{hint}; known: {', '.join(KNOWN)}; remove it"
+        elif there.count(name) > 1:
+            yield f"{path}:1: {name}: given twice; keep one"
 
 
 def _faults(row: Mapping[str, str]) -> Iterable[str]:

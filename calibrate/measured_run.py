@@ -92,7 +92,7 @@ def read(
     Raises ReadError for a missing file or column, an unknown unit, a number that is none; rows
     whose latencies are missing were not answered, and are dropped and counted.
     """
-    raw = text_table(path, "give the CSV of a measured run", blanks_before=False)
+    raw = text_table(path, "give the CSV of a measured run", trimmed=True)
     names = _names(path, list(raw.columns), dict(columns or {}))
     scales = {ours: _scale(path, names[ours], unit) for ours in names if ours in TIMES}
     latencies = [name for name in names if name not in ("arrival", *COUNTS)]

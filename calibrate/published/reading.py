@@ -17,22 +17,28 @@ class ReadError(CalibrationError):
     """A published file is not what its reader expects; names the file, the line, the column."""
 
 
+MOST_SHOWN = 20
+"""Lines that are named of those with one and the same fault."""
+
 MOST = 2.0**53
 """No count or time of a measurement is larger; a float holds every whole number up to it."""
 
 
-def text_table(path: Path, what: str, blanks_before: bool = True) -> pd.DataFrame:
-    """Every cell of a CSV file as text; the index is the line on which each row ends.
+Row = tuple[int, list[str]]
+"""The line on which a row ends (the header is line 1), and its cells."""
 
-    Raises ReadError for a file that is not there (*what* is the remedy), not text or no CSV, for
-    columns of one name, and for a row with more or fewer cells than columns. Without
-    *blanks_before* blanks after a comma do not count.
+
+def rows_of(path: Path, what: str, trimmed: bool = False) -> tuple[list[str], list[Row]]:
+    """The names of a CSV file's columns, and its rows; blank lines are none.
+
+    Raises ReadError for a file that is not there (*what* is the remedy), not text or no CSV. With
+    *trimmed*, blanks after a comma do not count.
     """
     if not path.is_file():
         raise ReadError(f"{path}: no such file; {what}")
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, skipinitialspace=not blanks_before)
+            reader = csv.reader(file, skipinitialspace=trimmed)
             found = [(reader.line_num, row) for row in reader if row]
     except UnicodeDecodeError as error:
         raise ReadError(f"{path}: is not UTF-8 text: {error.reason}; save it as UTF-8") from None
@@ -42,18 +48,26 @@ def text_table(path: Path, what: str, blanks_before: bool = True) -> pd.DataFram
         raise ReadError(f"{path}: cannot be read: {error.strerror}") from None
     if not found:
         raise ReadError(f"{path}: is empty; its first line must name the columns")
-    names = found.pop(0)[1]
+    return found[0][1], found[1:]
+
+
+def text_table(path: Path, what: str, trimmed: bool = False) -> pd.DataFrame:
+    """Every cell of a CSV file as text, by line; the same errors, and ReadError for columns of one
+    name and for every row with more or fewer cells than columns."""
+    names, rows = rows_of(path, what, trimmed)
     twice = [name for name, times in Counter(names).items() if times > 1]
     if twice:
         raise ReadError(f"{path}: two columns are called {twice[0]!r}; rename or remove one")
-    for line, row in found:
-        if len(row) != len(names):
-            raise ReadError(
-                f"{path}: line {line}: has {len(row)} cells, and {len(names)} columns; correct or "
-                "remove that line"
-            )
-    lines = pd.Index([line for line, _ in found], dtype="int64")
-    return pd.DataFrame([row for _, row in found], columns=names, index=lines, dtype=str)
+    ragged = [
+        f"{path}: line {line}: has {len(cells)} cells, and {len(names)} columns; correct or remove "
+        "that line"
+        for line, cells in rows
+        if len(cells) != len(names)
+    ]
+    if ragged:
+        raise ReadError("\n".join(ragged[:MOST_SHOWN]))
+    lines = pd.Index([line for line, _ in rows], dtype="int64")
+    return pd.DataFrame([cells for _, cells in rows], columns=names, index=lines, dtype=str)
 
 
 def whole(path: Path, frame: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
