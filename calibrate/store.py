@@ -207,7 +207,7 @@ def read_raw(path: Path) -> pd.DataFrame:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # numpy only warns of a number that does not fit
             return frame.astype(whole)
-    except (ValueError, RuntimeWarning) as error:
+    except (ValueError, OverflowError, RuntimeWarning) as error:
         raise StoreError(f"{path}: {error}; correct or remove that line") from None
 
 
