@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 CHUNK = 100_000
-WANTED = 150.0
+WANTED = 100.0
 """Bytes per row that reading may take: 24 are the columns, and sorting needs copies of them."""
 
 CHILD = """
