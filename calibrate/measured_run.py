@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from calibrate.published.reading import MOST, ReadError, text_table
 from calibrate.samples import Floats
 from sim import Trace
+from workloads.exact import LAST_NS
 
 UNITS = {"_s": 1.0, "_ms": 1e-3, "_us": 1e-6, "_ns": 1e-9}
 
@@ -113,6 +114,8 @@ def read(
     )
     with np.errstate(divide="ignore", invalid="ignore"):
         tpot = np.where(output > 1, (e2e - ttft) / (output - 1), np.nan)
+    if (sent[-1] - sent[0]) * 1e9 >= LAST_NS:
+        raise ReadError(f"{path}: spans more than 292 years; is the unit of its times right?")
     arrivals = np.rint((sent - sent[0]) * 1e9).astype(np.int64)
     return MeasuredRun(
         trace=Trace(arrivals, prompt.astype(np.int64), output.astype(np.int64)),

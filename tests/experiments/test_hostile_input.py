@@ -98,6 +98,16 @@ def test_numbers_of_any_size_are_answered() -> None:
                 spec_of({**SPEC, "server": {"slots": 2, key: number}})
 
 
+def test_a_sweep_over_what_is_no_value_is_told() -> None:
+    text = TEXT + "sweep: {zip: {server.slots: [1, .nan], server.kv_blocks: [9, !!set {a}]}}\n"
+    Path("f.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(SpecError, match="not a number that anything can be set to"):
+        load_spec("f.yaml")
+    huge = {"zip": {"server.slots": [1, 10**400]}}
+    with pytest.raises(SpecError, match="lines need a path that has a number"):
+        spec_of({**SPEC, "sweep": huge, "figures": [{"kind": "lines"}]})
+
+
 def test_replacing_results_follows_no_link_in_them(tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.mkdir()
