@@ -2,8 +2,9 @@
 
 `python killed_support.py run|plan SPEC OUT MOST LAST` forks after all imports are done, lets the
 child run the command, and kills it (SIGKILL) before its n-th operation on a file, for about MOST
-values of n, and each of the LAST ones, at which results take their place. After each it prints a
-line of JSON: n, the last n, the names in OUT (null if it is not there), the hidden folders beside.
+values of n, with all that earlier ones left, and for each of the LAST, at which results take their
+place. After each it prints a line of JSON: n, the last n, the names in OUT (null if it is not
+there), the hidden folders beside it.
 """
 
 from __future__ import annotations
@@ -62,14 +63,19 @@ def killed_at(place: int | None, command: str, spec: Path, out: Path) -> int | N
 
 
 def main() -> None:
+    from experiments.leftovers import sweep_up
+
     command, spec, out = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
     most, last = int(sys.argv[4]), int(sys.argv[5])
     work(command, spec, out.with_name("first"))  # whatever is imported late is imported now
-    total = killed_at(None, command, spec, out)
+    work(command, spec, out)
+    total = killed_at(None, command, spec, out)  # with results there, to be replaced
     assert total is not None
     before = total - last
     steps = range(1, before, max(1, before // most))
     for place in (*steps, *range(before, total + 1)):
+        if place >= before:  # what was left is gone, so that each operation has the same number
+            sweep_up(out)
         assert killed_at(place, command, spec, out) is None
         names = sorted(p.name for p in out.iterdir()) if out.exists() else None
         hidden = sorted(p.name for p in out.parent.iterdir() if p.name.startswith("."))
