@@ -7,14 +7,12 @@ TTFT and TPOT that they got, in ms. Units follow from the columns' names.
 
 from __future__ import annotations
 
-import csv
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
-from calibrate.published.reading import ReadError
+from calibrate.published.reading import MOST, ReadError, rows_of
 
 COUNTS = {
     "isl": "prompt_tokens",
@@ -69,22 +67,20 @@ class Deployment:
 
 def read(path: Path) -> list[Deployment]:
     """The rows of *path*. Raises ReadError with every fault, each with its line and a remedy."""
-    if not path.is_file():
-        raise ReadError(f"{path}: no such file; give the CSV of measured deployments")
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        rows = csv.DictReader(file, restkey="", restval="")
-        faults = list(_columns(path, list(rows.fieldnames or ())))
-        if faults:
-            raise ReadError("\n".join(faults))
-        found = []
-        for row in rows:
-            if "" in row:
-                faults.append(f"{path}:{rows.line_num}: more values than columns; remove some")
-                continue
-            said = [f"{path}:{rows.line_num}: {fault}" for fault in _faults(row)]
-            faults += said
-            if not said:
-                found.append(_deployment(row, rows.line_num))
+    names, rows = rows_of(path, "give the CSV of measured deployments")
+    faults = list(_columns(path, names))
+    if faults:
+        raise ReadError("\n".join(faults))
+    found = []
+    for line, cells in rows:
+        if len(cells) > len(names):
+            faults.append(f"{path}:{line}: more values than columns; remove some")
+            continue
+        row = {**dict.fromkeys(names, ""), **dict(zip(names, cells, strict=False))}
+        said = [f"{path}:{line}: {fault}" for fault in _faults(row)]
+        faults += said
+        if not said:
+            found.append(_deployment(row, line))
     if faults:
         raise ReadError("\n".join(faults))
     if not found:
@@ -127,7 +123,7 @@ def _number(text: str) -> float | None:
         value = float(text)
     except ValueError:
         return None
-    return value if math.isfinite(value) else None
+    return value if abs(value) <= MOST else None
 
 
 def _count(text: str) -> int:

@@ -16,9 +16,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from calibrate.published.reading import ReadError
+from calibrate.published.reading import MOST, ReadError, text_table
 from calibrate.samples import Floats
 from sim import Trace
+from workloads.exact import LAST_NS
 
 UNITS = {"_s": 1.0, "_ms": 1e-3, "_us": 1e-6, "_ns": 1e-9}
 
@@ -92,10 +93,7 @@ def read(
     Raises ReadError for a missing file or column, an unknown unit, a number that is none; rows
     whose latencies are missing were not answered, and are dropped and counted.
     """
-    if not path.is_file():
-        raise ReadError(f"{path}: no such file; give the CSV of a measured run")
-    raw = pd.read_csv(path, dtype=str, keep_default_na=False, skipinitialspace=True)
-    raw.index = pd.RangeIndex(2, len(raw) + 2)
+    raw = text_table(path, "give the CSV of a measured run", trimmed=True)
     names = _names(path, list(raw.columns), dict(columns or {}))
     scales = {ours: _scale(path, names[ours], unit) for ours in names if ours in TIMES}
     latencies = [name for name in names if name not in ("arrival", *COUNTS)]
@@ -116,6 +114,8 @@ def read(
     )
     with np.errstate(divide="ignore", invalid="ignore"):
         tpot = np.where(output > 1, (e2e - ttft) / (output - 1), np.nan)
+    if (sent[-1] - sent[0]) * 1e9 >= LAST_NS:
+        raise ReadError(f"{path}: spans more than 292 years; is the unit of its times right?")
     arrivals = np.rint((sent - sent[0]) * 1e9).astype(np.int64)
     return MeasuredRun(
         trace=Trace(arrivals, prompt.astype(np.int64), output.astype(np.int64)),
@@ -170,8 +170,9 @@ def _scale(path: Path, name: str, unit: str | None) -> float:
 
 def _numbers(path: Path, table: pd.DataFrame, name: str) -> Floats:
     values = pd.to_numeric(table[name], errors="coerce").to_numpy(np.float64)
-    if not np.isfinite(values).all():
-        row = int(np.argmin(np.isfinite(values)))
+    good = np.abs(values) <= MOST
+    if not good.all():
+        row = int(np.argmin(good))
         raise ReadError(
             f"{path}: line {table.index[row]}: {name} is {table[name].iloc[row]!r}, must be a "
             "number; correct or remove that line"

@@ -20,7 +20,7 @@ import pandas as pd
 
 from calibrate.choose import Choice, choose
 from calibrate.fit import Form
-from calibrate.published.reading import ReadError, read_csv
+from calibrate.published.reading import ReadError, read_csv, text_table
 from calibrate.samples import Floats, Ints, check_samples, medians
 
 UNITS = {"_s": 1.0, "_ms": 1e-3, "_us": 1e-6, "_ns": 1e-9}
@@ -104,9 +104,7 @@ def _columns(
     path: Path, said: dict[str, str], unit: str | None
 ) -> tuple[dict[str, str], str, float]:
     """(the file's column of each of ours, that of the time, its unit in seconds)."""
-    if not path.is_file():
-        raise ReadError(f"{path}: no such file; give the step log")
-    there = list(pd.read_csv(path, nrows=0).columns)
+    there = list(text_table(path, "give the step log").columns)
     for ours, theirs in said.items():
         if ours not in (*NAMES, "time"):
             raise ReadError(f"--column {ours}: unknown; known: {', '.join((*NAMES, 'time'))}")

@@ -11,6 +11,7 @@ import io
 import json
 import math
 import os
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -182,8 +183,11 @@ def known_settings(folder: Path) -> dict[str, Any]:
 
 def read_raw(path: Path) -> pd.DataFrame:
     """The rows of a raw.csv; an error names the first line that is none."""
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.reader(file))
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = list(csv.reader(file))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise StoreError(f"{path}: is no CSV text: {error}; measure anew") from None
     if not rows or tuple(rows[0]) != COLUMNS:
         raise StoreError(f"{path}: the first line must be {','.join(COLUMNS)}; measure anew")
     for number, row in enumerate(rows[1:], start=2):
@@ -200,8 +204,10 @@ def read_raw(path: Path) -> pd.DataFrame:
             raise StoreError(f"{path}: {name}: {error}; correct or remove that line") from None
     whole = dict.fromkeys((*SHAPE, "round", "repeat"), "int64")
     try:
-        return frame.astype(whole)
-    except ValueError as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # numpy only warns of a number that does not fit
+            return frame.astype(whole)
+    except (ValueError, OverflowError, RuntimeWarning) as error:
         raise StoreError(f"{path}: {error}; correct or remove that line") from None
 
 

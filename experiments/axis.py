@@ -45,9 +45,13 @@ def number_in(value: Any) -> float | None:
     if isinstance(value, str):
         named = bytes_of(value, RATE) or bytes_of(value, SIZE)
         return None if named is None else float(named)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value)
+    try:
+        number = float(value)
+    except OverflowError:  # a whole number of hundreds of digits
+        return None
+    return number if math.isfinite(number) else None
 
 
 def numeric_paths(points: Points) -> list[str]:

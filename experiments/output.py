@@ -5,18 +5,32 @@ from __future__ import annotations
 import errno
 import json
 import os
-import secrets
-import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from experiments.leftovers import (
+    MARKER,
+    UNFINISHED,
+    partial_folder,
+    remove,
+    replaced_name,
+    sweep_up,
+)
 from experiments.names import check_name
 
 AnyPath = str | os.PathLike[str]
 
-MARKER = ".itersim"
-"""A file that every result folder of ours contains, written last."""
+__all__ = [
+    "MARKER",
+    "OutputError",
+    "failed",
+    "inside",
+    "marked_by",
+    "prepare",
+    "staged",
+    "staged_file",
+]
 
 DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG}
 
@@ -57,42 +71,39 @@ def staged(out: AnyPath, overwrite: bool = False) -> Iterator[Path]:
     """A new folder to write results to, which becomes *out* when the block ends without an error.
 
     Until then it lies beside *out* under a hidden name that ends in `.partial`; whatever was at
-    *out* stays as it was if the block fails or the process is killed.
+    *out* stays as it was if the block fails or the process is killed. What earlier processes that
+    were killed left there is removed.
     """
-    path = prepare(out, overwrite)
-    folder = _partial(path, "")
+    path = _resolved(out)
+    sweep_up(path)
+    prepare(out, overwrite)
     try:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            folder.mkdir()
-        except (OSError, ValueError) as error:
-            raise failed(out, error) from None
-        with _explained(out, folder):
-            yield folder
-            (folder / MARKER).write_text(marked_by(), encoding="utf-8")
-            _swap(folder, path, overwrite)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise failed(out, error) from None
+    with _beside(out, path) as folder:
+        yield folder
+        (folder / MARKER).write_text(marked_by(), encoding="utf-8")
+        (folder / UNFINISHED).unlink()
+        _swap(folder, path, overwrite)
 
 
 @contextmanager
 def staged_file(out: AnyPath, overwrite: bool = False) -> Iterator[Path]:
-    """The same for one file: a name of the same ending to write to, which becomes *out*."""
+    """The same for one file: a file of the same name to write to, which becomes *out*."""
+    path = _resolved(out)
     try:
-        path = Path(out).resolve()
         if path.exists() and not path.is_file():
             raise OutputError(f"{out} is not a file; name the file to write")
         if path.exists() and not overwrite:
             raise OutputError(f"{out} exists; say --overwrite to replace it, or name another file")
-    except (OSError, ValueError, RuntimeError) as error:
+    except OSError as error:
         raise failed(out, error) from None
-    partial = _partial(path, path.suffix)
-    try:
-        with _explained(out, partial):
-            yield partial
-            partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    sweep_up(path)
+    with _beside(out, path) as folder:
+        partial = folder / path.name
+        yield partial
+        partial.replace(path)
 
 
 def inside(folder: Path, *names: str) -> Path:
@@ -105,8 +116,23 @@ def inside(folder: Path, *names: str) -> Path:
     return folder.joinpath(*names)
 
 
-def _partial(path: Path, suffix: str) -> Path:
-    return path.parent / f".{path.name[:40]}.{secrets.token_hex(4)}.partial{suffix}"
+def _resolved(out: AnyPath) -> Path:
+    try:
+        return Path(out).resolve()
+    except (OSError, ValueError, RuntimeError) as error:  # NUL in it, a loop of links
+        raise failed(out, error) from None
+
+
+@contextmanager
+def _beside(out: AnyPath, path: Path) -> Iterator[Path]:
+    """A hidden folder beside *path*; what goes wrong with the disk is an OutputError."""
+    with ExitStack() as kept:
+        try:
+            folder = kept.enter_context(partial_folder(path))
+        except (OSError, ValueError) as error:
+            raise failed(out, error) from None
+        with _explained(out, folder):
+            yield folder
 
 
 @contextmanager
@@ -143,14 +169,14 @@ def _swap(folder: Path, path: Path, overwrite: bool) -> None:
     if not path.exists():
         folder.rename(path)
         return
-    old = folder.with_suffix(".replaced")
+    old = replaced_name(folder)
     path.rename(old)
     try:
         folder.rename(path)
     except BaseException:
         old.rename(path)
         raise
-    shutil.rmtree(old, ignore_errors=True)
+    remove(old)
 
 
 def failed(out: AnyPath, error: Exception) -> OutputError:

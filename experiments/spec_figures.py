@@ -136,7 +136,11 @@ def figures_that_cannot_be(raw: Mapping[str, Any]) -> Iterator[tuple[Path, str]]
             continue
         here: Path = ("figures", place)
         kind = figure.get("kind")
-        if kind in AXES and not (kind == "waterfall" and figure.get("limit") is None):
+        if (
+            isinstance(kind, str)
+            and kind in AXES
+            and not (kind == "waterfall" and figure.get("limit") is None)
+        ):
             yield from _axis(figure, here, sweep, points)
         point = figure.get("point")
         if kind == "waterfall" and isinstance(point, str) and points and point not in points:

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any
 
 from experiments.cells import REQUESTS, SUMMARY, summary_bytes
+from experiments.leftovers import locked
 from experiments.output import MARKER, OutputError, failed, inside, marked_by
 
 PARTIAL = ".partial"
@@ -51,7 +52,7 @@ class Store:
                 f"{self.out} is a folder that no run of itersim made (it has no {MARKER} file); "
                 "remove it yourself, or choose another with --out"
             )
-        self._lock = _locked(self.folder)
+        self._lock = locked(self.folder)
         if self._lock is None:
             raise OutputError(
                 f"another sweep is writing to {self.out}; wait until it is done, or choose "
@@ -135,20 +136,3 @@ class Store:
             yield
         except OSError as error:
             raise failed(self.out, error) from None
-
-
-def _locked(folder: Path) -> int | None:
-    """The folder, opened and locked as long as this process lives; None if another has it."""
-    try:
-        import fcntl
-    except ImportError:  # Windows: nobody is kept out
-        return os.open(os.devnull, os.O_RDONLY)
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(opened)
-        return None
-    except OSError:  # a file system without locks
-        pass
-    return opened

@@ -103,7 +103,7 @@ def _telling(rows: Mapping[str, list[Any]]) -> list[str]:
 
 
 def _text(value: Any) -> str:
-    return json.dumps(value, sort_keys=True)
+    return json.dumps(value, sort_keys=True, default=repr)  # what a fault stands in for, too
 
 
 class SweepBlock(InputCheck):

@@ -81,18 +81,26 @@ class Collected:
         self.rows += batch.rows
 
     def columns(self) -> dict[str, NDArray[Any]]:
-        """The usable rows, in the file's order."""
-        names = dict.fromkeys(name for part in self._parts for name in part)
-        return {name: np.concatenate(self._filled(name)) for name in names}
+        """The usable rows, in the file's order. They are kept here, so nobody may change them."""
+        if len(self._parts) > 1:  # column by column, so that hardly anything is there twice
+            names = dict.fromkeys(name for part in self._parts for name in part)
+            lengths = [len(part["arrival_ns"]) for part in self._parts]
+            self._parts = [{name: self._joined(name, lengths) for name in names}]
+        joined = self._parts[0] if self._parts else {}
+        for column in joined.values():
+            column.setflags(write=False)
+        return dict(joined)
 
-    def _filled(self, name: str) -> list[NDArray[Any]]:
-        """A column batch by batch, blank where a batch has none of it."""
+    def _joined(self, name: str, lengths: Sequence[int]) -> NDArray[Any]:
+        """A column, blank where a batch has none of it; the batches lose theirs."""
         kind = next(part[name].dtype for part in self._parts if name in part)
         blank = "" if kind.kind == "O" else 0
-        return [
-            part[name] if name in part else np.full(len(part["arrival_ns"]), blank, dtype=kind)
-            for part in self._parts
-        ]
+        return np.concatenate(
+            [
+                part.pop(name) if name in part else np.full(length, blank, dtype=kind)
+                for part, length in zip(self._parts, lengths, strict=True)
+            ]
+        )
 
     def check_times(self, path: str, strict: bool) -> None:
         """Raise TraceError for rows without a usable time; with *strict* for dropped ones too."""

@@ -31,7 +31,7 @@ def nearest(numerator: int, denominator: int) -> int:
 
 def scaled(values: Ints, ratio: Fraction) -> Ints:
     """*values* (≥ 0) times *ratio* (> 0), each rounded once to an integer, half to even."""
-    if not len(values):
+    if not len(values) or ratio == 1:
         return values.astype(np.int64)
     top = int(values.max())
     if nearest(top * ratio.numerator, ratio.denominator) > LAST_NS:

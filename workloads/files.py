@@ -14,7 +14,7 @@ from typing import Any, Literal, TextIO
 
 import numpy as np
 
-from workloads.faults import whole
+from workloads.faults import TraceError, whole
 
 ROWS = 4096
 """Rows in a batch: enough to spread numpy's overhead, few enough to stay in the cache."""
@@ -223,12 +223,19 @@ def _inside(row: Any, name: str) -> Any:
 
 
 def _parquet(path: Path, pick: Pick) -> Iterator[Batch]:
-    file = parquet_library().ParquetFile(path)
-    names = list(file.schema_arrow.names)
-    wanted = list(pick(names))
-    for batch in file.iter_batches(batch_size=ROWS, columns=wanted):
-        columns = {name: _cells(batch.column(name)) for name in wanted}
-        yield Batch(batch.num_rows, columns, [], names)
+    library = parquet_library()
+    try:
+        file = library.ParquetFile(path)
+        names = list(file.schema_arrow.names)
+        wanted = list(pick(names))
+        for batch in file.iter_batches(batch_size=ROWS, columns=wanted):
+            columns = {name: _cells(batch.column(name)) for name in wanted}
+            yield Batch(batch.num_rows, columns, [], names)
+    except TraceError:
+        raise
+    except (ValueError, OSError, NotImplementedError) as error:  # what pyarrow raises
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise whole(str(path), f"is no Parquet file that can be read: {reason}") from None
 
 
 def _cells(column: Any) -> list[str]:

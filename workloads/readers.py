@@ -186,15 +186,17 @@ def trace_of_columns(
     columns: dict[str, NDArray[Any]], speed: Fraction, limit: int | None, shift: bool, path: str
 ) -> Trace:
     """The trace of usable rows, in order, from 0, at *speed*."""
-    order = np.argsort(columns["arrival_ns"], kind="stable")[:limit]
-    columns = {name: column[order] for name, column in columns.items()}
+    place: slice | Ints = slice(limit)
+    if np.any(columns["arrival_ns"][1:] < columns["arrival_ns"][:-1]):
+        place = np.argsort(columns["arrival_ns"], kind="stable")[:limit]
+    columns = {name: column[place] for name, column in columns.items()}
     times: Ints = columns.pop("arrival_ns")
     first = int(times[0]) if shift else 0
     if int(times[-1]) - first > LAST_NS:
         raise whole(path, "spans more than 292 years, the range of the nanosecond clock")
     arrival = scaled(times - first, 1 / speed)
     prompt, output = columns.pop("prompt_tokens"), columns.pop("output_tokens")
-    if "parent" in columns:
+    if "parent" in columns and "session" in columns:
         columns["session"] = session_of_each(columns["session"], columns["parent"])
     for moment in ("deadline_ns", "cancel_ns"):
         if moment in columns:  # a client's patience does not change with the pace of arrivals

@@ -18,10 +18,10 @@ def session_of_each(own: NDArray[Any], parent: NDArray[Any]) -> NDArray[Any]:
     parent_of = dict(zip(own.tolist(), parent.tolist(), strict=True))
     known: dict[str, str] = {}
     for row in parent_of:
-        path = []
+        path: dict[str, None] = {}  # in this order, and asked for at every step
         at = row
         while at not in known and parent_of.get(at, "") not in ROOT and at not in path:
-            path.append(at)
+            path[at] = None
             at = parent_of[at]
         first = known.get(at, at)
         known.update(dict.fromkeys((*path, row), first))

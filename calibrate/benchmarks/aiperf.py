@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field
 
 from calibrate.benchmarks.document import Block, Time, Tokens, Values, parsed
 from calibrate.benchmarks.result import (
@@ -20,6 +21,7 @@ from calibrate.benchmarks.result import (
     raise_all,
     to_ns,
 )
+from workloads.exact import LAST_NS
 
 NAME = "aiperf"
 UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "seconds": 1.0}
@@ -48,7 +50,7 @@ class Metrics(Block):
 
 
 class Metadata(Block):
-    request_start_ns: int
+    request_start_ns: Annotated[int, Field(ge=0, le=LAST_NS)]
     benchmark_phase: str = "profiling"
     was_cancelled: bool = False
 

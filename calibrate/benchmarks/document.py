@@ -15,7 +15,7 @@ from calibrate.published.reading import ReadError
 
 Time = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Number = Annotated[float, Field(allow_inf_nan=False)]
-Tokens = Annotated[int, Field(ge=0)]
+Tokens = Annotated[int, Field(ge=0, le=2**53)]
 
 
 class Block(BaseModel):

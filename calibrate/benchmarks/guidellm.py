@@ -165,7 +165,7 @@ def _requests(path: Path, rows: list[Any], at: str) -> Requests:
     tokens = np.array([one.output_tokens for _, one in found], dtype=np.int64)
     ttft = to_ns([one.time_to_first_token_ms for _, one in found], 1e-3)
     gap_ms = np.array([one.inter_token_latency_ms or 0.0 for _, one in found])
-    last = np.rint(gap_ms * np.maximum(tokens - 1, 0) * 1e6).astype(np.int64)
+    last = to_ns(gap_ms * np.maximum(tokens - 1, 0), 1e-3)
     return checked(
         path,
         Requests(

@@ -19,6 +19,7 @@ from calibrate.measured_run import MeasuredRun
 from calibrate.published.reading import ReadError
 from calibrate.samples import Floats
 from sim import Trace
+from workloads.exact import LAST_NS
 
 Ints = NDArray[np.int64]
 Figures = dict[tuple[str, str], float]
@@ -147,8 +148,11 @@ class Result:
 
 
 def to_ns(values: Sequence[float] | Floats, unit_s: float = 1.0) -> Ints:
-    """Times in units of *unit_s* as whole nanoseconds."""
-    return np.rint(np.asarray(values, dtype=np.float64) * (unit_s * 1e9)).astype(np.int64)
+    """Times in units of *unit_s* as whole nanoseconds. ReadError for one that no clock shows."""
+    found = np.asarray(values, dtype=np.float64) * (unit_s * 1e9)
+    if (np.abs(found) >= LAST_NS).any():
+        raise ReadError(f"a time of {np.abs(found).max() / 1e9:g} s lies beyond 292 years")
+    return np.rint(found).astype(np.int64)
 
 
 def checked(path: Path, requests: Requests) -> Requests:

@@ -29,6 +29,7 @@ from calibrate.published.reading import (
     positive,
     read_csv,
     select,
+    whole,
 )
 from calibrate.samples import check_samples, medians
 
@@ -86,10 +87,10 @@ def read(folder: Path, model: str = MODEL, backend: str = BACKEND) -> Measuremen
         one_configuration(path, raw, ("system", "tp", *counts, *prefix))
         if file == MIXED_FILE:
             check_sums(path, raw)
-        whole = raw.astype(dict.fromkeys(("tp", *counts, *prefix), "int64"))
+        table = whole(path, raw, ("tp", *counts, *prefix))
         for name in times:
-            whole[name.removesuffix("_ms") + "_s"] = whole.pop(name) / 1e3
-        frames.append(whole.rename(columns={"tp": "tensor_parallel"}).drop(columns=list(wanted)))
+            table[name.removesuffix("_ms") + "_s"] = table.pop(name) / 1e3
+        frames.append(table.rename(columns={"tp": "tensor_parallel"}).drop(columns=list(wanted)))
     return Measurements(*frames)
 
 

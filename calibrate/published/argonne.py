@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import nnls
 
-from calibrate.published.reading import ReadError, positive, read_csv
+from calibrate.published.reading import ReadError, positive, read_csv, whole
 from calibrate.samples import Floats
 from sim.steptime import Knee, Range
 
@@ -55,7 +55,7 @@ def read(path: Path) -> Batches:
     raw = read_csv(path, text, numbers)
     positive(path, raw, numbers)
     suspect = raw.pop("suspect").str.strip().str.lower().isin(("true", "1", "yes"))
-    rows = raw[~suspect].astype({"num_gpus": "int64", "io_len": "int64", "batch": "int64"})
+    rows = whole(path, raw[~suspect], ("num_gpus", "io_len", "batch"))
     return Batches(rows, int(suspect.sum()))
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from calibrate.published.reading import ReadError, one_configuration, positive, read_csv
+from calibrate.published.reading import ReadError, one_configuration, positive, read_csv, whole
 from calibrate.samples import Floats, check_samples
 
 SOURCE = "github.com/casys-kaist/LLMServingSim 5daddb21, layer kernel times"
@@ -76,16 +76,16 @@ def read(folder: Path, prefix: str | None = None) -> Kernels:
             )
         prefix = found[0]
     frames = []
-    for name, text, whole in (
+    for name, text, counts in (
         ("dense", ("layer",), ("tokens",)),
         ("per_sequence", ("layer",), ("sequences",)),
         ("attention", (), ATTENTION),
     ):
         path = folder / f"{prefix}{name}.csv"
-        frame = read_csv(path, text, (*whole, "time_us"))
-        positive(path, frame, ("time_us", *(whole if name != "attention" else ())))
-        one_configuration(path, frame, (*text, *whole))
-        frame = frame.astype(dict.fromkeys(whole, "int64"))
+        frame = read_csv(path, text, (*counts, "time_us"))
+        positive(path, frame, ("time_us", *(counts if name != "attention" else ())))
+        one_configuration(path, frame, (*text, *counts))
+        frame = whole(path, frame, counts)
         frame["seconds"] = frame.pop("time_us") / 1e6
         frames.append(frame)
     dense, per_sequence, attention = frames

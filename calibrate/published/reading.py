@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,19 +17,83 @@ class ReadError(CalibrationError):
     """A published file is not what its reader expects; names the file, the line, the column."""
 
 
+MOST_SHOWN = 20
+"""Lines that are named of those with one and the same fault."""
+
+MOST = 2.0**53
+"""No count or time of a measurement is larger; a float holds every whole number up to it."""
+
+
+Row = tuple[int, list[str]]
+"""The line on which a row ends (the header is line 1), and its cells."""
+
+
+def rows_of(path: Path, what: str, trimmed: bool = False) -> tuple[list[str], list[Row]]:
+    """The names of a CSV file's columns, and its rows; blank lines are none.
+
+    Raises ReadError for a file that is not there (*what* is the remedy), not text or no CSV. With
+    *trimmed*, blanks after a comma do not count.
+    """
+    if not path.is_file():
+        raise ReadError(f"{path}: no such file; {what}")
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, skipinitialspace=trimmed)
+            found = [(reader.line_num, row) for row in reader if row]
+    except UnicodeDecodeError as error:
+        raise ReadError(f"{path}: is not UTF-8 text: {error.reason}; save it as UTF-8") from None
+    except csv.Error as error:
+        raise ReadError(f"{path}: line {reader.line_num}: is no CSV: {error}") from None
+    except OSError as error:
+        raise ReadError(f"{path}: cannot be read: {error.strerror}") from None
+    if not found:
+        raise ReadError(f"{path}: is empty; its first line must name the columns")
+    return found[0][1], found[1:]
+
+
+def text_table(path: Path, what: str, trimmed: bool = False) -> pd.DataFrame:
+    """Every cell of a CSV file as text, by line; the same errors, and ReadError for columns of one
+    name and for every row with more or fewer cells than columns."""
+    names, rows = rows_of(path, what, trimmed)
+    twice = [name for name, times in Counter(names).items() if times > 1]
+    if twice:
+        raise ReadError(f"{path}: two columns are called {twice[0]!r}; rename or remove one")
+    ragged = [
+        f"{path}: line {line}: has {len(cells)} cells, and {len(names)} columns; correct or remove "
+        "that line"
+        for line, cells in rows
+        if len(cells) != len(names)
+    ]
+    if ragged:
+        raise ReadError("\n".join(ragged[:MOST_SHOWN]))
+    lines = pd.Index([line for line, _ in rows], dtype="int64")
+    return pd.DataFrame([cells for _, cells in rows], columns=names, index=lines, dtype=str)
+
+
+def whole(path: Path, frame: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
+    """*frame* with the columns *names* as int64. Raises ReadError where one is not whole."""
+    for name in names:
+        values = frame[name].to_numpy(np.float64)
+        bad = values != np.rint(values)
+        if bad.any():
+            row = int(np.argmax(bad))
+            raise ReadError(
+                f"{path}: line {frame.index[row]}: {name} is {values[row]:g}, must be a whole "
+                "number; correct or remove that line"
+            )
+    return frame.astype(dict.fromkeys(names, "int64"))
+
+
 def read_csv(
     path: Path, text: Sequence[str], numbers: Sequence[str], signed: Sequence[str] = ()
 ) -> pd.DataFrame:
     """The named columns of *path*: *text* as text (empty where blank), the others as float64.
 
     The index is the line in the file (the header is line 1), so that later errors can name it.
-    Raises ReadError for a missing file or column, and for a number that is absent, not finite or,
-    unless it is *signed*, negative.
+    Raises ReadError for a missing file or column, and for a number that is absent, beyond `MOST`
+    or, unless it is *signed*, negative.
     """
-    if not path.is_file():
-        raise ReadError(f"{path}: no such file; give the folder that holds it")
-    raw = pd.read_csv(path, dtype=str, keep_default_na=False)
-    raw.index = pd.RangeIndex(2, len(raw) + 2)
+    raw = text_table(path, "give the folder that holds it")
     missing = [name for name in (*text, *numbers, *signed) if name not in raw.columns]
     if missing:
         raise ReadError(
@@ -36,13 +102,13 @@ def read_csv(
     result = raw.loc[:, list(text)].copy()
     for name in (*numbers, *signed):
         values = pd.to_numeric(raw[name], errors="coerce").to_numpy(np.float64)
-        bad = ~np.isfinite(values)
+        bad = ~(np.abs(values) <= MOST)
         if name not in signed:
             bad |= values < 0
         if bad.any():
             row = int(np.argmax(bad))
             raise ReadError(
-                f"{path}: line {row + 2}: {name} is {raw[name].iloc[row]!r}, "
+                f"{path}: line {raw.index[row]}: {name} is {raw[name].iloc[row]!r}, "
                 f"must be a number{'' if name in signed else ' >= 0'}; correct or remove that line"
             )
         result[name] = values

@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from calibrate.published.reading import positive, read_csv
+from calibrate.published.reading import positive, read_csv, whole
 from calibrate.samples import check_samples, medians
 
 FILE = "splitwise_perf_model.csv"
@@ -52,6 +52,7 @@ def read(path: Path) -> Measurements:
     numbers = ("prompt_size", "batch_size", "token_size", "prompt_time", "token_time", "e2e_time")
     raw = read_csv(path, ("model", "hardware", "flag"), (*numbers, "tensor_parallel"))
     positive(path, raw, (*numbers, "tensor_parallel"))
+    raw = whole(path, raw, ("tensor_parallel", "prompt_size", "batch_size", "token_size"))
     reason = raw["flag"].where(raw["flag"] != "", None)
     synthetic = raw["hardware"].str.endswith("pcap") & reason.isna()
     reason = reason.where(~synthetic, "synthetic: power-capped hardware")
@@ -61,10 +62,10 @@ def read(path: Path) -> Measurements:
         {
             "model": kept["model"],
             "hardware": kept["hardware"],
-            "tensor_parallel": kept["tensor_parallel"].astype("int64"),
-            "prompt_tokens": kept["prompt_size"].astype("int64"),
-            "batch": kept["batch_size"].astype("int64"),
-            "token_limit": kept["token_size"].astype("int64"),
+            "tensor_parallel": kept["tensor_parallel"],
+            "prompt_tokens": kept["prompt_size"],
+            "batch": kept["batch_size"],
+            "token_limit": kept["token_size"],
             "prompt_s": kept["prompt_time"] / 1e3,
             "token_s": kept["token_time"] / 1e3,
             "e2e_s": kept["e2e_time"] / 1e3,

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from experiments.leftovers import UNFINISHED
 from experiments.output import MARKER, OutputError, inside, prepare, staged, staged_file
 
 
@@ -94,6 +95,98 @@ def test_a_killed_run_leaves_the_old_results_and_no_folder_that_looks_done(tmp_p
     assert not (left / MARKER).exists()
     write(out, "new", overwrite=True)
     assert (out / "summary.csv").read_text() == "new"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["lab"]
+    assert sorted(p.name for p in out.iterdir()) == [MARKER, "summary.csv"]
+
+
+HELD = (
+    "import sys, time; from experiments.output import staged, staged_file\n"
+    "with (staged if sys.argv[1] == 'folder' else staged_file)(sys.argv[2], True) as place:\n"
+    "    (place / 'x' if sys.argv[1] == 'folder' else place).write_text('half')\n"
+    "    print('ready', flush=True)\n"
+    "    time.sleep(60)\n"
+)
+
+
+@pytest.mark.parametrize("kind", ["folder", "file"])
+def test_what_a_killed_process_left_goes_and_what_a_living_one_writes_stays(tmp_path, kind):
+    out = tmp_path / "lab.csv"
+
+    def write_one():
+        with (staged if kind == "folder" else staged_file)(out, overwrite=True) as place:
+            (place / "x" if kind == "folder" else place).write_text("whole")
+
+    def hidden():
+        return [p for p in tmp_path.iterdir() if p != out]
+
+    command = [sys.executable, "-c", HELD, kind, str(out)]
+    holder = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path.cwd())
+    try:
+        assert holder.stdout.readline() == b"ready\n"
+        write_one()
+        assert len(hidden()) == 1  # its owner lives
+    finally:
+        holder.kill()
+        holder.communicate()
+    assert len(hidden()) == 1
+    write_one()
+    assert hidden() == []
+
+
+def test_only_hidden_folders_that_we_made_are_swept_up(tmp_path):
+    strangers = (".lab.0123abcd.partial", ".lab.0123abcd.replaced", ".lab.x.partial", ".labs")
+    for name in strangers:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "thesis.txt").write_text("years")
+    other = tmp_path / ".other.0123abcd.partial"  # ours, but of another result
+    marked = tmp_path / ".lab.0123abcd.partial.old"
+    for folder in (other, marked):
+        folder.mkdir()
+        (folder / UNFINISHED).touch()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / MARKER).touch()
+    (tmp_path / ".lab.00000000.partial").symlink_to("elsewhere")
+    before = sorted(p.name for p in tmp_path.iterdir())
+    write(tmp_path / "lab")
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([*before, "lab"])
+    assert (tmp_path / "elsewhere" / MARKER).exists()
+
+
+def test_without_locks_nothing_is_swept_up(tmp_path, monkeypatch):
+    left = tmp_path / ".lab.0123abcd.partial"
+    left.mkdir()
+    (left / UNFINISHED).touch()
+    monkeypatch.setitem(sys.modules, "fcntl", None)  # as on Windows
+    write(tmp_path / "lab")
+    assert left.exists()
+    monkeypatch.undo()
+    write(tmp_path / "lab", overwrite=True)
+    assert not left.exists()
+
+
+def test_results_that_a_killed_run_had_moved_away_come_back(tmp_path):
+    out = tmp_path / "lab"
+    write(out, "old")
+    code = (
+        "import os, signal, sys; from pathlib import Path; from experiments.output import staged\n"
+        "rename = Path.rename\n"
+        "def killed(self, target):\n"
+        "    rename(self, target)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "Path.rename = killed\n"
+        "with staged(sys.argv[1], True) as folder:\n"
+        "    (folder / 'summary.csv').write_text('new')\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(out)], cwd=Path.cwd(), check=False)
+    assert not out.exists()  # the one instant at which there is none
+    with pytest.raises(OutputError, match="holds the results of a run"):
+        write(out, "newer")
+    assert (out / "summary.csv").read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["lab"]
+    subprocess.run([sys.executable, "-c", code, str(out)], cwd=Path.cwd(), check=False)
+    write(out, "newer", overwrite=True)
+    assert (out / "summary.csv").read_text() == "newer"
+    assert [p.name for p in tmp_path.iterdir()] == ["lab"]
 
 
 def test_the_old_results_come_back_if_the_new_ones_cannot_take_their_place(tmp_path, monkeypatch):

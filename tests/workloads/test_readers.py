@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from pathlib import Path
 
 import numpy as np
@@ -377,3 +378,24 @@ def speed_of(speed: float) -> object:
     from fractions import Fraction
 
     return Fraction(repr(speed))
+
+
+def test_a_long_conversation_told_backwards_takes_no_longer(tmp_path: Path):
+    turns = 30_000
+    rows = [
+        f'{{"chat_id": {i}, "parent_chat_id": {i - 1 if i else -1}, "timestamp": {turns - i}, '
+        '"input_length": 5, "output_length": 2}'
+        for i in range(turns)
+    ]
+    (tmp_path / "t").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    begin = time.process_time()
+    trace = read_trace(TraceSettings(format="bailian", path="t"), tmp_path).trace
+    assert time.process_time() - begin < 10  # the square of their number would be 10⁹ steps
+    assert set(trace.attributes["session"].tolist()) == {"0"}
+
+
+def test_parents_without_ids_make_no_sessions(tmp_path: Path):
+    row = '{"parent_chat_id": 1, "timestamp": 0, "input_length": 5, "output_length": 2}\n'
+    (tmp_path / "t").write_text(row, encoding="utf-8")
+    trace = read_trace(TraceSettings(format="bailian", path="t"), tmp_path).trace
+    assert "session" not in trace.attributes
