@@ -147,6 +147,8 @@ def test_a_retry_says_all_that_its_first_attempt_said():
         "cancel_after_tokens": [2],
         "ttft_timeout_ns": [6],
         "timeout_ns": [10],
+        "session": ["s"],
+        "received_tokens": [3],
     }
     source = sent(Clients(attempts=1).applied(trace_of([0], [8], [5], max_tokens=[9], **more)))
     first, output = source.take()
