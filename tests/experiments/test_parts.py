@@ -62,7 +62,7 @@ def test_a_model_says_exactly_what_its_object_takes(model):
 def test_a_scheduler_says_what_its_server_and_policy_take(model):
     taken = {field.name for field in dataclasses.fields(parts.POLICIES[model])}
     taken |= {field.name for field in dataclasses.fields(settings.Server)}
-    taken |= {"order", "step_time"} | ({"timeout_s"} if "timeout_ns" in taken else set())
+    taken |= {"order", "step_time", "cluster"} | ({"timeout_s"} if "timeout_ns" in taken else set())
     assert set(model.model_fields) == taken - {"timeout_ns"}
 
 
