@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from experiments import csvs
-from experiments.csvs import REQUESTS, class_labels, seconds, table, whole, words_of
+from experiments.csvs import REQUESTS, request_columns, table, whole
 from experiments.effect import without_effect
-from experiments.saturation import saturation
+from experiments.saturation import NOTHING, saturation
 from experiments.strips import Batch, labels_of, window_of
 from sim import membership
 from sim.cluster import Cluster, ClusterAnalysis, Tally, cluster_summary, tally_of
 from sim.outcomes import NONE
-from sim.request import Reason, State
 
 if TYPE_CHECKING:
     from experiments.cells import Cell
@@ -53,28 +52,49 @@ REPLICA_COLUMNS = (
 
 def numbers_of_cluster(cell: Cell, analysis: ClusterAnalysis) -> dict[str, Any]:
     """Every number of the cell, and what it was made from."""
-    from experiments.cells import NOT_ASKED, requests_hash
+    from experiments.cells import requests_hash
 
-    tally = tally_of(analysis, cell.slo)
     run = analysis.run
-    numbers = {
+    return numbers_of_tally(
+        cell,
+        tally_of(analysis, cell.slo),
+        int((analysis.sendings > 1).sum()),
+        steady=saturation(analysis),
+        without_effect=without_effect(run.lives[0].run) if run.lives else None,
+        requests_sha256=requests_hash(run.requests),
+    )
+
+
+def numbers_of_tally(
+    cell: Cell,
+    tally: Tally,
+    again: int,
+    *,
+    steady: Mapping[str, Any] = NOTHING,
+    without_effect: str | None = None,
+    requests_sha256: str | None = None,
+) -> dict[str, Any]:
+    """The same where there may be no more than a *tally*: without what only all requests together
+    tell. *again*: requests that were sent more than once."""
+    from experiments.cells import NOT_ASKED
+
+    assert cell.cluster is not None
+    return {
         "scheduler": cell.scheduler,
         "seed": cell.seed,
         **cell.swept,
         **cluster_summary(tally),
-        **saturation(analysis),
+        **steady,
         **NOT_ASKED,
         "kv_blocks": cell.server.kv_blocks,
         "stopped_by": dict(tally.stopped_by),
         "rejected_by": dict(sorted(tally.rejected_by.items())),
         "groups": {},
-        "without_effect": without_effect(run.lives[0].run) if run.lives else None,
-        "requests_sha256": requests_hash(run.requests),
+        "without_effect": without_effect,
+        "requests_sha256": requests_sha256,
         **cell.provenance,
+        "cluster": of_replicas(cell.cluster, tally, again),
     }
-    again = int((analysis.sendings > 1).sum())
-    numbers["cluster"] = of_replicas(run.cluster, tally, again)
-    return numbers
 
 
 def of_replicas(cluster: Cluster, tally: Tally, again: int) -> dict[str, Any]:
@@ -149,36 +169,17 @@ def _write_moves(analysis: ClusterAnalysis, folder: Path, iterations: bool) -> N
 
 def cluster_request_lines(analysis: ClusterAnalysis) -> Iterator[bytes]:
     """A row per offered request, in order of arrival, as `experiments.csvs.request_lines`."""
-    out, columns = analysis.outcomes, analysis.durations_ns
-    tpot = np.nan_to_num(np.rint(columns["tpot_ns"]), nan=-1.0)
-    blank = [b""] * len(out)
-    told = np.where(analysis.prefilled_by == NONE, NONE, analysis.prefilled_by + 1)
-    here = np.where(analysis.replica == NONE, NONE, analysis.replica + 1)
+    blank = [b""] * len(analysis.outcomes)
+    numbered = (
+        np.where(column == NONE, NONE, column + 1)
+        for column in (analysis.replica, analysis.prefilled_by)
+    )
     return table(
         (*REQUESTS, *MORE),
         zip(
-            whole(out.request + 1),
-            seconds(out.arrival_ns),
-            seconds(out.admitted_ns),
-            seconds(out.first_token_ns),
-            seconds(out.last_token_ns),
-            seconds(out.first_delivered_ns),
-            seconds(out.delivered_ns),
-            whole(out.prompt_tokens),
-            whole(out.output_tokens),
-            seconds(columns["queue_ns"]),
-            seconds(columns["ttft_ns"]),
-            seconds(tpot),
-            seconds(columns["e2e_ns"]),
-            seconds(columns["itl_max_ns"]),
-            whole(out.preemptions),
-            words_of([s.name.lower() for s in State], out.state),
-            words_of([r.text for r in Reason], out.reason),
-            class_labels(analysis.priorities, len(out)),
-            class_labels(analysis.tenants, len(out)),
+            *request_columns(analysis),
             *([blank] * len(NOT_TOLD)),
-            whole(here),
-            whole(told),
+            *(whole(column) for column in numbered),
             whole(analysis.sendings),
             strict=True,
         ),

@@ -7,20 +7,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.cells import NOT_ASKED, SUMMARY, Cell, summary_bytes
-from experiments.cluster_cells import of_replicas, write_replicas
+from experiments.cells import SUMMARY, Cell, summary_bytes
+from experiments.cluster_cells import numbers_of_tally, write_replicas
 from experiments.parts import workload_of
 from experiments.spec import Spec
 from experiments.spec_workload import SampledWorkload
 from experiments.strips import Batch
 from experiments.works import Works
 from sim import Analysis, Membership, Trace, audit
-from sim.cluster import Cluster, Division, Tally, cluster_summary, run_alone
+from sim.cluster import Cluster, Division, Tally, run_alone
 from sim.cluster.tally import about_life
 from sim.front_end import at_the_queue
 from workloads.generate import Sampled
@@ -42,13 +41,16 @@ def parts_of(spec: Spec, scheduler: str) -> list[tuple[int, int]] | None:
     said, work = spec.schedulers[scheduler].cluster, spec.workload
     if said is None or not isinstance(work, SampledWorkload) or spec.clients is not None:
         return None
+    sampled = workload_of(work)
+    assert isinstance(sampled, Sampled)
+    count = expected_requests(sampled, spec.horizon_s)
+    if count is None or count < MANY:
+        return None
     from experiments.clusters import cluster_of
 
     cluster = cluster_of(spec.schedulers[scheduler], spec.step_time)
-    sampled = workload_of(work)
-    assert cluster is not None and isinstance(sampled, Sampled)
-    count = expected_requests(sampled, spec.horizon_s)
-    if not cluster.divides or count is None or count < MANY:
+    assert cluster is not None
+    if not cluster.divides:
         return None
     members = len(cluster.members)
     edges = np.linspace(0, members, min(PARTS, members) + 1).astype(int).tolist()
@@ -69,9 +71,7 @@ def tally_part(
         run = run_alone(trace, cell.cluster, place, cell.horizon_ns, cell.fast_forward)
         analysis = Analysis(run)
         audit(analysis)
-        tally.requests(
-            analysis.outcomes, analysis.durations_ns, cell.slo, analysis, cell.horizon_ns
-        )
+        tally.requests(analysis, cell.slo, cell.horizon_ns)
         member = cell.cluster.members[place]
         tally.replica(analysis, about_life(member.group, place + 1, place, None))
         done += len(trace)
@@ -92,17 +92,12 @@ def _shares(
     for piece in pieces(works.work, cell.seed, cell.horizon_ns):
         places = division.take(len(piece), piece.attributes.get("session"))
         mine = np.flatnonzero((places >= first) & (places < last))
-        some = _rows(piece, mine)
+        some = piece.taken(mine)
         kept.append((places[mine], some if front_end is None else at_the_queue(some, front_end)))
     places = np.concatenate([where for where, _ in kept]) if kept else np.zeros(0, dtype=np.int64)
     whole = _joined([trace for _, trace in kept])
     for place in range(first, last):
-        yield place, _rows(whole, np.flatnonzero(places == place))
-
-
-def _rows(trace: Trace, rows: NDArray[np.int64]) -> Trace:
-    more = {name: column[rows] for name, column in trace.attributes.items()}
-    return Trace(trace.arrival_ns[rows], trace.prompt_tokens[rows], trace.output_tokens[rows], more)
+        yield place, whole.taken(np.flatnonzero(places == place))
 
 
 def _joined(traces: list[Trace]) -> Trace:
@@ -118,33 +113,10 @@ def _joined(traces: list[Trace]) -> Trace:
     )
 
 
-def numbers_of_tally(cell: Cell, tally: Tally) -> dict[str, Any]:
-    """As `experiments.cells.numbers_of`, of a cluster in parts: without what only all requests
-    together tell (whether it was saturated, their hash, classes)."""
-    assert cell.cluster is not None
-    return {
-        "scheduler": cell.scheduler,
-        "seed": cell.seed,
-        **cell.swept,
-        **cluster_summary(tally),
-        "served_share": None,
-        "saturated": None,
-        **NOT_ASKED,
-        "kv_blocks": cell.server.kv_blocks,
-        "stopped_by": dict(tally.stopped_by),
-        "rejected_by": dict(sorted(tally.rejected_by.items())),
-        "groups": {},
-        "without_effect": None,
-        "requests_sha256": None,
-        **cell.provenance,
-        "cluster": of_replicas(cell.cluster, tally, 0),
-    }
-
-
 def write_tally(cell: Cell, tally: Tally, folder: Path) -> Batch:
     """Write the cell's tables into *folder*: its numbers and its replicas, but no requests."""
     folder.mkdir(parents=True)
-    numbers = numbers_of_tally(cell, tally)
+    numbers = numbers_of_tally(cell, tally, 0)
     write_replicas(numbers, folder)
     (folder / SUMMARY).write_bytes(summary_bytes(numbers))
     return Batch(cell.scheduler, cell.sweep_key, cell.seed, numbers, folder, NOBODY, None)

@@ -21,6 +21,7 @@ from sim.catalogue import Value
 from sim.classes import Classes
 from sim.decision import Limit
 from sim.groups import GROUP_NAMES, Groups
+from sim.metrics import Served
 from sim.outcomes import NONE
 
 REQUESTS = (
@@ -113,30 +114,10 @@ def write_requests(analysis: Analysis, path: Path) -> None:
 def request_lines(analysis: Analysis) -> Iterator[bytes]:
     """A row per offered request, in order of arrival; a class that nobody declares is empty."""
     out = analysis.outcomes
-    columns = analysis.durations_ns
-    tpot = np.nan_to_num(np.rint(columns["tpot_ns"]), nan=-1.0)
     return table(
         REQUESTS,
         zip(
-            whole(out.request + 1),
-            seconds(out.arrival_ns),
-            seconds(out.admitted_ns),
-            seconds(out.first_token_ns),
-            seconds(out.last_token_ns),
-            seconds(out.first_delivered_ns),
-            seconds(out.delivered_ns),
-            whole(out.prompt_tokens),
-            whole(out.output_tokens),
-            seconds(columns["queue_ns"]),
-            seconds(columns["ttft_ns"]),
-            seconds(tpot),
-            seconds(columns["e2e_ns"]),
-            seconds(columns["itl_max_ns"]),
-            whole(out.preemptions),
-            words_of([s.name.lower() for s in State], out.state),
-            words_of([r.text for r in Reason], out.reason),
-            class_labels(analysis.priorities, len(out)),
-            class_labels(analysis.tenants, len(out)),
+            *request_columns(analysis),
             whole(np.where(out.refused, NONE, analysis.bypassed)),
             whole(analysis.cached_tokens),
             whole(analysis.rows.ran[out.request]),
@@ -144,6 +125,33 @@ def request_lines(analysis: Analysis) -> Iterator[bytes]:
             strict=True,
         ),
     )
+
+
+def request_columns(served: Served) -> list[list[bytes]]:
+    """The columns of `requests.csv` that requests have wherever they were served."""
+    out, durations = served.outcomes, served.durations_ns
+    tpot = np.nan_to_num(np.rint(durations["tpot_ns"]), nan=-1.0)
+    return [
+        whole(out.request + 1),
+        seconds(out.arrival_ns),
+        seconds(out.admitted_ns),
+        seconds(out.first_token_ns),
+        seconds(out.last_token_ns),
+        seconds(out.first_delivered_ns),
+        seconds(out.delivered_ns),
+        whole(out.prompt_tokens),
+        whole(out.output_tokens),
+        seconds(durations["queue_ns"]),
+        seconds(durations["ttft_ns"]),
+        seconds(tpot),
+        seconds(durations["e2e_ns"]),
+        seconds(durations["itl_max_ns"]),
+        whole(out.preemptions),
+        words_of([s.name.lower() for s in State], out.state),
+        words_of([r.text for r in Reason], out.reason),
+        class_labels(served.priorities, len(out)),
+        class_labels(served.tenants, len(out)),
+    ]
 
 
 def write_moves(analysis: Analysis, path: Path, numbers: NDArray[np.int64] | None = None) -> None:

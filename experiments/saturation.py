@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from sim.cluster import ClusterAnalysis
 from sim.outcomes import NONE
 from sim.request import Reason, State
 
+NOTHING: Mapping[str, Any] = {"served_share": None, "saturated": None}
+"""Where nothing can be said."""
 FEWEST = 100
 """Requests below which nothing is said."""
 UNSERVED = 0.05
@@ -33,7 +36,7 @@ def tells_the_length_of_the_run(metric: str) -> bool:
     )
 
 
-def saturation(analysis: Analysis | ClusterAnalysis) -> dict[str, Any]:
+def saturation(analysis: Analysis | ClusterAnalysis) -> Mapping[str, Any]:
     """``served_share``: slots given per request that arrived, over the second half of the arrivals;
     ``saturated``: whether that is less than all, by more than chance. None for both where requests
     are few, or all arrive at once.
@@ -42,16 +45,15 @@ def saturation(analysis: Analysis | ClusterAnalysis) -> dict[str, Any]:
     means over each, half of the arrivals apart. Who was given up after a time-out, or rejected for
     lack of time or of memory, was not served.
     """
-    nothing = {"served_share": None, "saturated": None}
     out = analysis.outcomes
     if len(out) < FEWEST:
-        return nothing
+        return NOTHING
     first, last = int(out.arrival_ns.min()), int(out.arrival_ns.max())
     if analysis.run.horizon_ns is not None:
         last = min(last, analysis.run.horizon_ns)
     span = last - first
     if span <= 0:
-        return nothing
+        return NOTHING
     left = np.where(out.admitted_ns != NONE, out.admitted_ns, out.ended_ns)
     unserved = (out.state == State.TIMED_OUT) | np.isin(
         out.reason, (int(Reason.HOPELESS), int(Reason.KV_EXHAUSTED))

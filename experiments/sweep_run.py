@@ -208,13 +208,13 @@ class _Parts:
         if self.missing[address]:
             return None
         del self.missing[address]
-        from experiments.cluster_parts import numbers_of_tally
+        from experiments.cluster_cells import numbers_of_tally
 
         first, *others = (mine[part] for part in sorted(mine))
         for other in others:
             first.merge(other)
         del self._tallies[address]
-        return Answer(numbers_of_tally(cell, first))
+        return Answer(numbers_of_tally(cell, first, 0))
 
 
 def _tasks(alike: Mapping[str, Sequence[Wanted]], requests: bool, parts: _Parts) -> Iterator[Task]:

@@ -43,20 +43,7 @@ class Analysis:
     @cached_property
     def durations_ns(self) -> dict[str, Ints | Floats]:
         """Durations in ns (-1: none); `tpot_ns` is float, NaN where undefined."""
-        out = self.outcomes
-        tokens = out.output_tokens
-        done = out.last_token_ns != NONE
-        tpot = np.full(len(out), np.nan)
-        many = done & (tokens > 1)
-        tpot[many] = (out.last_token_ns - out.first_token_ns)[many] / (tokens[many] - 1)
-        return {
-            "queue_ns": _since(out.admitted_ns, out.arrival_ns),
-            "ttft_ns": _since(out.first_delivered_ns, out.arrival_ns),
-            "tpot_ns": tpot,
-            "e2e_ns": _since(out.delivered_ns, out.arrival_ns),
-            "service_ns": _since(out.delivered_ns, out.admitted_ns),
-            "itl_max_ns": self.gaps.longest_ns()[out.request],
-        }
+        return self.outcomes.durations_ns(self.gaps.longest_ns()[self.outcomes.request])
 
     def request_columns(self) -> dict[str, Ints | Floats]:
         """`durations_ns`."""
@@ -84,12 +71,9 @@ class Analysis:
         """How long each request waited for its first admission; whoever never was admitted, until
         it ended or the run did; -1 if it was refused on arrival.
         """
-        run, line, out = self.run, self.timeline, self.outcomes
+        run, line = self.run, self.timeline
         end = int(line.end_ns[-1]) if len(line) else 0
-        end = end if run.horizon_ns is None else run.horizon_ns
-        until = np.where(out.admitted_ns != NONE, out.admitted_ns, out.ended_ns)
-        waited = np.where(until != NONE, until, end) - out.arrival_ns
-        return np.where(out.refused, NONE, waited)
+        return self.outcomes.waited_ns(end if run.horizon_ns is None else run.horizon_ns)
 
     @cached_property
     def bypassed(self) -> Ints:
@@ -143,10 +127,6 @@ class Analysis:
         out = self.outcomes
         last = np.where(out.ended_ns != NONE, out.ended_iteration, self.timeline.iterations)
         return np.maximum(last - self.first_iterations + 1, 0)
-
-
-def _since(times: Ints, arrival: Ints) -> Ints:
-    return np.where(times == NONE, NONE, times - arrival)
 
 
 def _tokens_must_be_followed(run: Run, line: Timeline) -> bool:

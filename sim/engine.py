@@ -24,7 +24,7 @@ from sim.patience import Patience
 from sim.queue import Queue, queue_for
 from sim.request import GIVEN_UP, RUNNING, Reason, Request, State
 from sim.settings import Policy, Server, Static
-from sim.source import Source, TraceSource
+from sim.source import Source, TraceSource, gives_up
 from sim.steptime import StepTime
 from sim.trace import Trace
 
@@ -230,10 +230,7 @@ class Replica:
             return False
         if type(self.order).shed_ns is not Order.shed_ns:
             return True
-        if not isinstance(source, TraceSource):
-            return bool(getattr(source, "gives_up", False))
-        moments = ("cancel_ns", "cancel_after_tokens", "ttft_timeout_ns", "timeout_ns")
-        return any(name in source.trace.attributes for name in moments)
+        return gives_up(source)
 
     def arrive(self, now: int) -> None:
         """Everything that comes from outside by *now*: arrivals, and clients that give up."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.source import Source, TraceSource
 from sim.trace import Trace, trace_of
 
 Ints = NDArray[np.int64]
@@ -43,6 +44,25 @@ class FrontEnd:
         return delays
 
 
+def behind(work: Trace | Source, front_end: FrontEnd | None) -> Trace | Source:
+    """*work* as the queue behind *front_end* sees it. ValueError for arrivals that are not known
+    beforehand."""
+    if front_end is None:
+        return work
+    work = work.trace if isinstance(work, TraceSource) else work
+    if not isinstance(work, Trace):
+        raise ValueError(
+            "a front end needs arrivals that are known beforehand: a trace, or an arrival "
+            "process that neither waits for answers nor is an endless backlog"
+        )
+    return at_the_queue(work, front_end)
+
+
+def left(wait: int | None, gone: int) -> int | None:
+    """What is left of a client's patience."""
+    return None if wait is None else max(wait - gone, 1)
+
+
 def at_the_queue(trace: Trace, front_end: FrontEnd) -> Trace:
     """*trace* as the queue sees it; its column ``sent_ns`` keeps when the clients sent.
 
@@ -54,8 +74,7 @@ def at_the_queue(trace: Trace, front_end: FrontEnd) -> Trace:
         if name in attributes:
             away = (delays + front_end.delivery_ns).tolist()
             waits = zip(attributes[name].tolist(), away, strict=True)
-            left = [None if wait is None else max(wait - gone, 1) for wait, gone in waits]
-            attributes[name] = np.array(left, dtype=object)
+            attributes[name] = np.array([left(*wait) for wait in waits], dtype=object)
     return trace_of(
         trace.arrival_ns + delays,
         trace.prompt_tokens,

@@ -68,11 +68,11 @@ def summary(analysis: Analysis, slo: Slo | None = None) -> dict[str, Value]:
     unsure: list[str] = []
     e2e = columns["e2e_ns"]
     for name, values in (
-        ("queue", _there(columns["queue_ns"])),
-        ("ttft", _there(columns["ttft_ns"])),
+        ("queue", there(columns["queue_ns"])),
+        ("ttft", there(columns["ttft_ns"])),
         ("tpot", columns["tpot_ns"][completed & (out.output_tokens > 1)]),
-        ("e2e", _there(e2e)),
-        ("service", _there(columns["service_ns"])),
+        ("e2e", there(e2e)),
+        ("service", there(columns["service_ns"])),
         ("normalized_latency", e2e[e2e != NONE] / out.output_tokens[e2e != NONE]),
     ):
         _describe(result, name, np.asarray(values), unsure)
@@ -84,7 +84,7 @@ def summary(analysis: Analysis, slo: Slo | None = None) -> dict[str, Value]:
     _fairness(result, analysis)
     _waste(result, analysis)
     _memory(result, analysis)
-    result["running_mean"] = _share(everything - empty, iterations)
+    result["running_mean"] = share(everything - empty, iterations)
     due = deadlines(analysis)
     if due is not None:
         result["deadlines"], result["deadlines_met"] = due
@@ -105,7 +105,8 @@ def token_events(analysis: Analysis) -> tuple[int, int | None]:
     return tokens, max(ends) if max(ends) >= 0 else None
 
 
-def _there(values: NDArray[Any]) -> NDArray[Any]:
+def there(values: NDArray[Any]) -> NDArray[Any]:
+    """The durations that there are."""
     kept: NDArray[Any] = values[values != NONE]
     return kept
 
@@ -150,10 +151,10 @@ def _judge(result: dict[str, Value], analysis: Analysis, slo: Slo, window: float
     result["attainment"] = good / everybody
     result["goodput_per_s"] = good / window if window else None
     completed = judged.judged & analysis.outcomes.completed
-    result["attainment_completed"] = _share(good, int(completed.sum()))
+    result["attainment_completed"] = share(good, int(completed.sum()))
     for target in TARGETS:
         met, has = int(judged.met[target].sum()), int(judged.has[target].sum())
-        result[f"attainment_{target}"] = _share(met, has)
+        result[f"attainment_{target}"] = share(met, has)
 
 
 class Served(Protocol):
@@ -179,7 +180,8 @@ def judge(analysis: Served, slo: Slo) -> Verdicts:
     return verdicts(slo, durations, out.completed, analysis.priorities, analysis.tenants)
 
 
-def _share(part: float, whole: float | None) -> float | None:
+def share(part: float, whole: float | None) -> float | None:
+    """*part* of *whole*; None where there is nothing to have a part of."""
     return part / whole if whole else None
 
 
@@ -207,13 +209,13 @@ def _waste(result: dict[str, Value], analysis: Analysis) -> None:
     result["cache_hits"] = analysis.cache_hits
     result["evicted_blocks"] = run.evicted_blocks
     if run.server.prefix_caching and not run.static:
-        result["cache_hit_share"] = _share(cached, int(analysis.asked_tokens.sum()))
+        result["cache_hit_share"] = share(cached, int(analysis.asked_tokens.sum()))
     result["swapped_blocks"] = int(run.log.gaps["moved"].sum())
     result["host_s"] = int((line.host_ns * line.count).sum()) / NS
     waited, moving = device_waits(line)
     busy = int((line.end_ns - line.start_ns).sum())
     result["host_wait_s"] = waited / NS
-    result["host_wait_share"] = _share(waited, busy)
+    result["host_wait_share"] = share(waited, busy)
     result["swap_wait_s"] = moving / NS
 
 
@@ -232,13 +234,13 @@ def _memory(result: dict[str, Value], analysis: Analysis) -> None:
     server = analysis.run.server
     entries, blocks = kv.entry_iterations, kv.block_iterations
     if server.kv_blocks is not None:
-        result["kv_used_share"] = _share(blocks, iterations * server.kv_blocks)
+        result["kv_used_share"] = share(blocks, iterations * server.kv_blocks)
     if entries is not None:
-        share = _share(entries, blocks * server.block_size)
-        result["kv_internal_waste_share"] = None if share is None else 1 - share
+        used = share(entries, blocks * server.block_size)
+        result["kv_internal_waste_share"] = None if used is None else 1 - used
         if server.kv_blocks is not None:
             held = iterations * server.kv_blocks * server.block_size
-            result["kv_effective_share"] = _share(entries, held)
+            result["kv_effective_share"] = share(entries, held)
     result["kv_external_fragmentation"] = kv.external_fragmentation
 
 

@@ -17,6 +17,7 @@ from sim.request import Reason, State
 from sim.timeline import Timeline
 
 Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 NONE = -1
 ENDS = (State.COMPLETED, State.REJECTED, State.CANCELED, State.TIMED_OUT)
 REFUSALS = (Reason.EXCEEDS_KV_CACHE, Reason.EXCEEDS_TOKEN_BUDGET, Reason.EXCEEDS_CONTEXT)
@@ -64,6 +65,33 @@ class Outcomes:
         table = np.zeros(len(Reason), dtype=np.bool_)
         table[list(map(int, REFUSALS))] = True
         return table[self.reason]
+
+    def durations_ns(self, itl_max_ns: Ints) -> dict[str, Ints | Floats]:
+        """Durations in ns (-1: none), each request's longest gap among them; `tpot_ns` is float,
+        NaN where undefined."""
+        many = (self.last_token_ns != NONE) & (self.output_tokens > 1)
+        tpot = np.full(len(self), np.nan)
+        spans = self.last_token_ns - self.first_token_ns
+        tpot[many] = spans[many] / (self.output_tokens[many] - 1)
+        return {
+            "queue_ns": _since(self.admitted_ns, self.arrival_ns),
+            "ttft_ns": _since(self.first_delivered_ns, self.arrival_ns),
+            "tpot_ns": tpot,
+            "e2e_ns": _since(self.delivered_ns, self.arrival_ns),
+            "service_ns": _since(self.delivered_ns, self.admitted_ns),
+            "itl_max_ns": itl_max_ns,
+        }
+
+    def waited_ns(self, end_ns: int) -> Ints:
+        """How long each request waited for its first admission; whoever never was admitted, until
+        it ended, or until *end_ns*; -1 if it was refused on arrival."""
+        until = np.where(self.admitted_ns != NONE, self.admitted_ns, self.ended_ns)
+        waited = np.where(until != NONE, until, end_ns) - self.arrival_ns
+        return np.where(self.refused, NONE, waited)
+
+
+def _since(times: Ints, arrival: Ints) -> Ints:
+    return np.where(times == NONE, NONE, times - arrival)
 
 
 def outcomes(run: Run, timeline: Timeline, moves: Moves) -> Outcomes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sim.engine import Progress, Run
-from sim.front_end import at_the_queue
+from sim.front_end import behind
 from sim.iteration_level import IterationReplica
 from sim.received import brings_entries
 from sim.request_level import StaticReplica
@@ -29,14 +29,7 @@ def simulate(
     Raises ValueError for an endless source without a horizon, and for a front end before arrivals
     that are not known beforehand; StepTimeError when the curve has no answer for a shape.
     """
-    if server.front_end is not None:
-        work = work.trace if isinstance(work, TraceSource) else work
-        if not isinstance(work, Trace):
-            raise ValueError(
-                "a front end needs arrivals that are known beforehand: a trace, or an arrival "
-                "process that neither waits for answers nor is an endless backlog"
-            )
-        work = at_the_queue(work, server.front_end)
+    work = behind(work, server.front_end)
     source = TraceSource(work) if isinstance(work, Trace) else work
     if source.endless and horizon_ns is None:
         raise ValueError("an endless backlog needs a horizon_s to end at")

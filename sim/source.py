@@ -71,6 +71,14 @@ class TraceSource:
         return self.trace.head(count)
 
 
+def gives_up(source: Source) -> bool:
+    """Whether clients of *source* may cancel or time out."""
+    if not isinstance(source, TraceSource):
+        return bool(getattr(source, "gives_up", False))
+    moments = ("cancel_ns", "cancel_after_tokens", "ttft_timeout_ns", "timeout_ns")
+    return any(name in source.trace.attributes for name in moments)
+
+
 def _rows(trace: Trace) -> Iterator[tuple[Request, int]]:
     """Requests in order, made from the columns a chunk at a time to bound memory."""
     n = len(trace)

@@ -131,11 +131,15 @@ class Trace:
 
     def head(self, n: int) -> Trace:
         """The first *n* requests."""
+        return self.taken(slice(n))
+
+    def taken(self, rows: NDArray[np.int64] | slice) -> Trace:
+        """The requests in these *rows*, which increase."""
         return Trace(
-            self.arrival_ns[:n],
-            self.prompt_tokens[:n],
-            self.output_tokens[:n],
-            {name: column[:n] for name, column in self.attributes.items()},
+            self.arrival_ns[rows],
+            self.prompt_tokens[rows],
+            self.output_tokens[rows],
+            {name: column[rows] for name, column in self.attributes.items()},
         )
 
     @property

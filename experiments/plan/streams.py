@@ -213,13 +213,9 @@ def _part(trace: Trace, share: Fraction, order: Ints) -> Trace:
 
 
 def taken(trace: Trace, rows: Ints) -> Trace:
-    """The requests of *trace* in these *rows*, which increase."""
-    return Trace(
-        trace.arrival_ns[rows],
-        trace.prompt_tokens[rows],
-        trace.output_tokens[rows],
-        {name: column[rows] for name, column in trace.attributes.items() if name != "retry_of"},
-    )
+    """The requests of *trace* in these *rows*, which increase; what they retry may not be there."""
+    kept = {name: column for name, column in trace.attributes.items() if name != "retry_of"}
+    return replace(trace, attributes=kept).taken(rows)
 
 
 def respaced(trace: Trace, arrival_ns: Ints) -> Trace:

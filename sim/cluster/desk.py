@@ -25,7 +25,7 @@ from sim.cluster.settings import Cluster, Member, Role
 from sim.engine import NEVER, Progress, Replica
 from sim.request import Reason, Request
 from sim.simulate import replica_of
-from sim.source import Source, TraceSource
+from sim.source import Source, TraceSource, gives_up
 from sim.trace import Trace
 
 AFTER_ENDS, AFTER_SENDING = 2, 3
@@ -60,7 +60,7 @@ class Desk:
         self.reactive = (
             self.hears or cluster.max_outstanding is not None or cluster.link is not None
         )
-        self.gives_up = _gives_up(source)
+        self.gives_up = gives_up(source)
         self.due_ns = self.arrival_ns = NEVER
         self.seats: list[Seat] = []
         self.open: list[Seat | None] = [None] * len(cluster.members)  # by member
@@ -422,11 +422,3 @@ class Desk:
             self._dispatch(now)
             return
         self._put(seat, sent, now)
-
-
-def _gives_up(source: Source) -> bool:
-    """Whether clients may cancel or time out."""
-    if not isinstance(source, TraceSource):
-        return bool(getattr(source, "gives_up", False))
-    moments = ("cancel_ns", "cancel_after_tokens", "ttft_timeout_ns", "timeout_ns")
-    return any(name in source.trace.attributes for name in moments)

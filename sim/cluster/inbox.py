@@ -15,14 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.cluster.settings import Role
+from sim.front_end import WAITS, left
 from sim.request import ATTRIBUTES, Described, Request
 from sim.trace import Trace
 
 if TYPE_CHECKING:
     from sim.cluster.desk import Desk
     from sim.cluster.seats import Seat
-
-WAITS = ("ttft_timeout_ns", "timeout_ns")
 
 
 @dataclass(slots=True)
@@ -112,11 +111,6 @@ def as_sent(request: Request, index: int, now: int, role: Role) -> Request:
     if more["predicted_output_tokens"] is not None:
         more["predicted_output_tokens"] = predicted(more["predicted_output_tokens"], role)
     return Described(index, now, prompt, limit, **more)
-
-
-def left(wait: int | None, gone: int) -> int | None:
-    """What is left of a client's patience."""
-    return None if wait is None else max(wait - gone, 1)
 
 
 def predicted(tokens: int | None, role: Role) -> int | None:

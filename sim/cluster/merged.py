@@ -153,20 +153,7 @@ class ClusterAnalysis:
     @cached_property
     def durations_ns(self) -> dict[str, Ints | Floats]:
         """Durations in ns (-1: none); `tpot_ns` is float, NaN where undefined."""
-        out = self.outcomes
-        done = out.last_token_ns != NONE
-        many = done & (out.output_tokens > 1)
-        tpot = np.full(len(out), np.nan)
-        spans = out.last_token_ns - out.first_token_ns
-        tpot[many] = spans[many] / (out.output_tokens[many] - 1)
-        return {
-            "queue_ns": _since(out.admitted_ns, out.arrival_ns),
-            "ttft_ns": _since(out.first_delivered_ns, out.arrival_ns),
-            "tpot_ns": tpot,
-            "e2e_ns": _since(out.delivered_ns, out.arrival_ns),
-            "service_ns": _since(out.delivered_ns, out.admitted_ns),
-            "itl_max_ns": self.itl_max_ns,
-        }
+        return self.outcomes.durations_ns(self.itl_max_ns)
 
     def attribute(self, name: str) -> NDArray[Any] | None:
         """A declared column of the offered requests, if the trace has it."""
@@ -181,7 +168,3 @@ class ClusterAnalysis:
     def tenants(self) -> Classes | None:
         """The requests by tenant, if they declare one."""
         return classes_of(self.attribute("tenant"))
-
-
-def _since(times: Ints, arrival: Ints) -> Ints:
-    return np.where(times == NONE, NONE, times - arrival)

@@ -18,7 +18,7 @@ from sim.cluster.inbox import seen_by
 from sim.cluster.routers import Division
 from sim.cluster.settings import Cluster
 from sim.engine import NEVER, Run
-from sim.front_end import at_the_queue
+from sim.front_end import behind
 from sim.request import Reason
 from sim.simulate import replica_of
 from sim.source import Source, TraceSource
@@ -78,12 +78,7 @@ def simulate_cluster(
     *seed* is of the router's and the outages' random numbers. *together*: beside each other even
     where replicas could be simulated one by one. Raises ValueError as `sim.simulate` does.
     """
-    first = cluster.members[0].server
-    if first.front_end is not None:
-        work = work.trace if isinstance(work, TraceSource) else work
-        if not isinstance(work, Trace):
-            raise ValueError("a front end needs arrivals that are known beforehand")
-        work = at_the_queue(work, first.front_end)
+    work = behind(work, cluster.members[0].server.front_end)
     if isinstance(work, TraceSource):
         work = work.trace
     if isinstance(work, Trace):

@@ -50,10 +50,6 @@ class Seat:
         """KV blocks in use now, of all."""
         return self.replica.blocks_in_use / self.replica.pool.total
 
-    def refuses(self, request: Request) -> bool:
-        """Whether it could never serve *request*."""
-        return self.replica.refuses(request) is not None
-
     # -- what waits, and how long answers have taken -------------------------------------------
 
     def queues(self, index: int, tokens: int) -> None:

@@ -6,21 +6,11 @@ Data only. Times are integer nanoseconds. docs/clusters.md says exactly what eac
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from sim.settings import Policy, Server, Static, check_choices
 from sim.steptime import StepTime
 
-ROUTERS = (
-    "round_robin",
-    "random",
-    "session",
-    "least_outstanding",
-    "least_kv",
-    "power_of_two",
-    "shortest_expected_wait",
-    "prefix_aware",
-)
 RouterKind = Literal[
     "round_robin",
     "random",
@@ -31,6 +21,7 @@ RouterKind = Literal[
     "shortest_expected_wait",
     "prefix_aware",
 ]
+ROUTERS: tuple[str, ...] = get_args(RouterKind)
 Role = Literal["whole", "prefill", "decode"]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sim.catalogue import NAMES, NS, QUANTILES, Value, is_unsure
 from sim.cluster.tally import DURATIONS, SUMMED, Tally
+from sim.metrics import share
 from sim.slo import TARGETS
 
 WHOLE = frozenset(name for name in SUMMED if not name.endswith("_s"))
@@ -26,15 +27,15 @@ def cluster_summary(tally: Tally) -> dict[str, Value]:
     result["preemptions"] = counts["preemptions"]
     result["preemptions_max"] = tally.most["preemptions_max"]
     result["kv_peak_blocks"] = tally.most["kv_peak_blocks"]
-    result["idle_share"] = _share(sums["idle_slot_iterations"], sums["slot_iterations"])
-    result["host_wait_share"] = _share(sums["host_wait_s"], sums["busy_s"])
+    result["idle_share"] = share(sums["idle_slot_iterations"], sums["slot_iterations"])
+    result["host_wait_share"] = share(sums["host_wait_s"], sums["busy_s"])
     held = sums["slot_iterations"] - sums["empty_slot_iterations"]
-    result["running_mean"] = _share(held, sums["iterations"])
+    result["running_mean"] = share(held, sums["iterations"])
     if tally.asked_tokens:
         result["cache_hit_share"] = sums["cached_tokens"] / tally.asked_tokens
     for name, parts in tally.means.items():
         if parts and name not in tally.lacking:
-            result[name] = _share(sum(a for a, _ in parts), sum(b for _, b in parts))
+            result[name] = share(sum(a for a, _ in parts), sum(b for _, b in parts))
     if tally.queue_max_ns is not None:
         result["queue_max_s"] = tally.queue_max_ns / NS
     _rates(result, tally)
@@ -80,10 +81,6 @@ def _attainment(result: dict[str, Value], tally: Tally) -> None:
     result["good"] = counts["good"]
     result["attainment"] = counts["good"] / counts["judged"]
     result["goodput_per_s"] = counts["good"] / window if isinstance(window, float) else None
-    result["attainment_completed"] = _share(counts["good"], counts["judged_completed"])
+    result["attainment_completed"] = share(counts["good"], counts["judged_completed"])
     for name in TARGETS:
-        result[f"attainment_{name}"] = _share(counts[f"met_{name}"], counts[f"has_{name}"])
-
-
-def _share(part: float, whole: float) -> float | None:
-    return part / whole if whole else None
+        result[f"attainment_{name}"] = share(counts[f"met_{name}"], counts[f"has_{name}"])

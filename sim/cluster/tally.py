@@ -13,10 +13,10 @@ from sim.catalogue import Value
 from sim.cluster.merged import ClusterAnalysis
 from sim.cluster.spread import Spread
 from sim.decision import Limit
-from sim.metrics import stopped_by, summary, token_events
+from sim.metrics import Served, judge, stopped_by, summary, there, token_events
 from sim.outcomes import NONE, Outcomes
 from sim.request import QUEUED, RUNNING, Reason, State
-from sim.slo import TARGETS, Slo, verdicts
+from sim.slo import TARGETS, Slo
 
 SUMMED = (
     "iterations",
@@ -81,16 +81,10 @@ class Tally:
 
     # -- taking in -----------------------------------------------------------------------------
 
-    def requests(
-        self,
-        out: Outcomes,
-        durations: dict[str, NDArray[Any]],
-        slo: Slo | None,
-        whose: Any,
-        until_ns: int | None,
-    ) -> None:
-        """Requests and what they got; *whose* knows their classes. Whoever never was admitted has
-        waited until *until_ns* (None: the last that is known to have happened)."""
+    def requests(self, served: Served, slo: Slo | None, until_ns: int | None) -> None:
+        """Requests and what they got. Whoever never was admitted has waited until *until_ns* (None:
+        the last that is known to have happened)."""
+        out, durations = served.outcomes, served.durations_ns
         state = out.state
         self.counts["offered"] += len(out)
         for name, states in COUNTED.items():
@@ -107,32 +101,27 @@ class Tally:
         if len(out):
             self._times(out, until_ns)
         e2e = durations["e2e_ns"]
-        self.spreads["queue"].add(_there(durations["queue_ns"]))
-        self.spreads["ttft"].add(_there(durations["ttft_ns"]))
+        self.spreads["queue"].add(there(durations["queue_ns"]))
+        self.spreads["ttft"].add(there(durations["ttft_ns"]))
         self.spreads["tpot"].add(durations["tpot_ns"][done & (out.output_tokens > 1)])
-        self.spreads["e2e"].add(_there(e2e))
-        self.spreads["service"].add(_there(durations["service_ns"]))
+        self.spreads["e2e"].add(there(e2e))
+        self.spreads["service"].add(there(durations["service_ns"]))
         self.spreads["normalized_latency"].add(e2e[e2e != NONE] / out.output_tokens[e2e != NONE])
         if slo is not None:
-            self._judge(out, durations, slo, whose)
+            self._judge(served, slo)
 
     def _times(self, out: Outcomes, until_ns: int | None) -> None:
         first = int(out.arrival_ns.min())
         self.first_ns = first if self.first_ns is None else min(first, self.first_ns)
-        end = int(out.ended_ns.max()) if until_ns is None else until_ns
-        until = np.where(out.admitted_ns != NONE, out.admitted_ns, out.ended_ns)
-        waited = np.where(until != NONE, until, end) - out.arrival_ns
-        waited = waited[~out.refused]
-        if len(waited):
-            longest = int(waited.max())
-            self.queue_max_ns = max(longest, self.queue_max_ns or 0)
+        waited = out.waited_ns(int(out.ended_ns.max()) if until_ns is None else until_ns)
+        if not out.refused.all():
+            self.queue_max_ns = max(int(waited.max()), self.queue_max_ns or 0)
 
-    def _judge(self, out: Outcomes, durations: Any, slo: Slo, whose: Any) -> None:
-        asked = {name: durations[f"{name}_ns"] for name in TARGETS}
-        found = verdicts(slo, asked, out.completed, whose.priorities, whose.tenants)
+    def _judge(self, served: Served, slo: Slo) -> None:
+        found = judge(served, slo)
         self.counts["judged"] += int(found.judged.sum())
         self.counts["good"] += int(found.good.sum())
-        self.counts["judged_completed"] += int((found.judged & out.completed).sum())
+        self.counts["judged_completed"] += int((found.judged & served.outcomes.completed).sum())
         for name in TARGETS:
             self.counts[f"met_{name}"] += int(found.met[name].sum())
             self.counts[f"has_{name}"] += int(found.has[name].sum())
@@ -199,7 +188,7 @@ class Tally:
 def tally_of(analysis: ClusterAnalysis, slo: Slo | None = None) -> Tally:
     """What there is to count of a cluster's run."""
     run, tally = analysis.run, Tally()
-    tally.requests(analysis.outcomes, analysis.durations_ns, slo, analysis, run.horizon_ns)
+    tally.requests(analysis, slo, run.horizon_ns)
     for number, (life, one) in enumerate(zip(run.lives, analysis.analyses, strict=True), start=1):
         group = run.cluster.members[life.member].group
         tally.replica(one, about_life(group, number, life.member, life.end_ns))
@@ -212,11 +201,6 @@ def about_life(group: str, number: int, member: int, end_ns: int | None) -> dict
     """Which replica it is: *number* in order of starts (from 1), of this member (from 0)."""
     failed = None if end_ns is None else end_ns / 1e9
     return {"replica": number, "member": member + 1, "group": group, "failed_s": failed}
-
-
-def _there(values: NDArray[Any]) -> NDArray[Any]:
-    kept: NDArray[Any] = values[values != NONE]
-    return kept
 
 
 def _either(which: Any, one: int | None, other: int | None) -> int | None:

@@ -13,6 +13,7 @@ import pytest
 
 from experiments import cluster_parts
 from experiments.cells import numbers_of, simulate_cell
+from experiments.cluster_cells import numbers_of_tally
 from experiments.faults import SpecError
 from experiments.load import spec_of
 from experiments.run import run
@@ -220,7 +221,7 @@ def test_a_cluster_in_parts_is_the_cluster(router: str, monkeypatch: pytest.Monk
     first, *others = (cluster_parts.tally_part(cell, works, part) for part in parts)
     for other in others:
         first.merge(other)
-    numbers = cluster_parts.numbers_of_tally(cell, first)
+    numbers = numbers_of_tally(cell, first, 0)
     left_out = {"served_share", "saturated", "requests_sha256", "groups", "without_effect"}
     for name, value in whole.items():
         if name not in left_out:
