@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from experiments.address import itersim_version
@@ -40,19 +40,24 @@ def _answers(client: Any, tasks: Iterator[Task], address: str) -> Answers:
     running: dict[Any, Task] = {}
     coming = as_completed(loop=client.loop)
     counted, room = 0.0, 0
+    again: list[Task] = []
     while True:
         if time.monotonic() - counted > COUNTED_S:
             counted = time.monotonic()
             room = AHEAD * max(sum(client.nthreads().values()), 1)
-        for task in islice(tasks, max(room - len(running), 0)):
+        for task in chain(again, islice(tasks, max(room - len(running), 0))):
             future = client.submit(simulated, task, pure=False, retries=RETRIES)
             running[future] = task
             coming.add(future)
+        again = []
         if not running:
             return
         future = next(coming)
-        answer = _answer_of(future, address)
-        yield running.pop(future), answer
+        task = running.pop(future)
+        if future.status == "lost" and client.status == "running":
+            again.append(task)  # its worker died with the answer in hand
+            continue
+        yield task, _answer_of(future, address)
 
 
 def _answer_of(future: Any, address: str) -> Answer:
