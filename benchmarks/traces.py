@@ -26,7 +26,7 @@ WANTED = 100.0
 
 CHILD = """
 import resource, sys
-from experiments.cli import main
+from experiments.__main__ import main
 try:
     main()
 finally:

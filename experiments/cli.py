@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
-import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,6 +15,9 @@ from experiments.cli_calibrate import calibrate
 from experiments.cli_import import import_
 from experiments.cli_plan import plan
 from experiments.cli_validate import validate
+
+if TYPE_CHECKING:
+    from experiments.painter import Painter
 
 app = typer.Typer(
     name="itersim",
@@ -65,16 +66,12 @@ Limit = Annotated[
 ]
 
 
-def main() -> None:
-    """The entry point of the `itersim` command."""
-    import signal
+def _painter(context: typer.Context) -> Painter:
+    """That which the command began with, or a new one."""
+    from experiments.painter import Painter
 
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that lacks a letter shows another
-    # what `timeout` and cluster schedulers send ends a run as Ctrl-C does
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    app(prog_name="itersim")
+    begun: Painter | None = context.obj
+    return begun or Painter(apart=True)
 
 
 def _version(wanted: bool) -> None:
@@ -98,6 +95,7 @@ def itersim(
 @app.command()
 @_answered
 def run(
+    context: typer.Context,
     spec: SpecFile,
     out: Annotated[
         Path | None,
@@ -122,9 +120,7 @@ def run(
 ) -> int:
     """Simulate an experiment and write its results."""
     shown = _window(window)
-    from experiments.painter import Painter
-
-    painter = Painter(apart=True)
+    painter = _painter(context)
     from experiments.progress import Progress
 
     progress = Progress()
@@ -325,6 +321,7 @@ def _failures(failed: list[str]) -> int:
 @app.command()
 @_answered
 def report(
+    context: typer.Context,
     folder: Annotated[
         Path, typer.Argument(metavar="DIR", help="The results of a run, such as results/lab.")
     ],
@@ -342,9 +339,7 @@ def report(
 ) -> None:
     """Write report.html: a run's results on one page."""
     seconds = _seconds(window)
-    from experiments.painter import Painter
-
-    painter = Painter(apart=True)
+    painter = _painter(context)
     from experiments.report.page import Choice, needed, write_report
     from experiments.results import Results
 

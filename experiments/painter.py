@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 from collections.abc import Callable
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkProcess
 from types import TracebackType
 from typing import Any
 
@@ -21,42 +21,56 @@ class Painter:
     """
 
     def __init__(self, apart: bool = False) -> None:
-        self._pool: ProcessPoolExecutor | None = None
-        self._waiting: list[tuple[Future[None], Job]] = []
+        self._apart: tuple[ForkProcess, Connection] | None = None
+        self._waiting: list[Job] = []
         if apart and sys.platform == "linux" and "numpy" not in sys.modules:
+            from multiprocessing import Pipe
+
+            here, there = Pipe()
+            process = ForkProcess(target=_paint, args=(here, there), daemon=True)
             try:
-                pool = ProcessPoolExecutor(1, mp_context=get_context("fork"))
-                pool.submit(_prepare)
-                self._pool = pool
-            except OSError:
-                pass  # no process to be had: draw here
+                process.start()
+                self._apart = process, here
+            except OSError:  # no process to be had: draw here
+                here.close()
+            there.close()
 
     def draw(self, function: Callable[..., None], *arguments: Any) -> None:
         """Call *function*, which can be pickled, with *arguments*, sooner or later."""
-        if self._pool is not None:
+        if self._apart is not None:
             try:
-                future = self._pool.submit(function, *arguments)
-                self._waiting.append((future, (function, arguments)))
+                self._apart[1].send((function, arguments))
+                self._waiting.append((function, arguments))
                 return
-            except BrokenProcessPool:
+            except OSError:
                 pass
         function(*arguments)
 
     def finish(self) -> None:
         """Wait for all that was asked for; what a dead process left undone is done here."""
         waiting, self._waiting = self._waiting, []
-        for future, (function, arguments) in waiting:
+        for function, arguments in waiting:
+            error = self._answer(function, arguments)
+            if error is not None:
+                raise error
+
+    def _answer(self, function: Callable[..., None], arguments: tuple[Any, ...]) -> Any:
+        if self._apart is not None:
             try:
-                future.result()
-            except BrokenProcessPool:
-                function(*arguments)
+                return self._apart[1].recv()
+            except (EOFError, OSError):
+                self.close()
+        function(*arguments)
+        return None
 
     def close(self) -> None:
-        """Let the process go when it is done with what it is drawing."""
-        if self._pool is not None:
-            # not waiting for it can end in an error at exit (the executor closes its pipe twice)
-            self._pool.shutdown(wait=True, cancel_futures=True)
-            self._pool = None
+        """Let the process go, whatever it is drawing."""
+        if self._apart is not None:
+            process, here = self._apart
+            self._apart = None
+            process.kill()
+            process.join()
+            here.close()
 
     def __enter__(self) -> Painter:
         return self
@@ -73,10 +87,42 @@ class Painter:
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
-def _prepare() -> None:
+def _paint(here: Connection, there: Connection) -> None:
+    """Do what comes through *there* until nothing can come any more."""
     import ctypes
+    import queue
     import signal
+    import threading
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process decides what an interrupt means
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # and this one never outlives it
+    here.close()
+    jobs: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    # a pipe holds little: what comes while matplotlib loads is taken out, so that nobody waits
+    threading.Thread(target=_take, args=(there, jobs), daemon=True).start()
     import experiments.figures  # noqa: F401  # loads matplotlib while the main process simulates
+
+    while job := jobs.get():
+        there.send(_done(job))
+
+
+def _take(there: Connection, jobs: Any) -> None:
+    try:
+        while True:
+            jobs.put(there.recv_bytes())
+    except (EOFError, OSError):
+        jobs.put(b"")
+
+
+def _done(job: bytes) -> Exception | None:
+    """What went wrong."""
+    try:
+        function, arguments = pickle.loads(job)
+        function(*arguments)
+    except Exception as error:
+        try:
+            pickle.loads(pickle.dumps(error))
+        except Exception:
+            return RuntimeError(f"{type(error).__name__}: {error}")
+        return error
+    return None

@@ -16,6 +16,7 @@ import simpy
 from numpy.typing import NDArray
 
 from sim.executor import Measured
+from sim.garbage import collected_seldom
 from sim.kv import Paged
 from sim.leap import Leap
 from sim.log import PACK_MOVE, Log, Recorder, finished
@@ -180,7 +181,8 @@ class Replica:
         """Run to the horizon, or until nothing runs, waits or can still arrive."""
         if self.desk is None:
             self.env.process(self.serve())
-            self.env.run()
+            with collected_seldom():
+                self.env.run()
         if self.next_arrival <= self.horizon < NEVER:
             self.intake(self.horizon)  # no boundary: nobody gives up
 

@@ -19,6 +19,7 @@ from sim.cluster.routers import Division
 from sim.cluster.settings import Cluster
 from sim.engine import NEVER, Run
 from sim.front_end import behind
+from sim.garbage import collected_seldom
 from sim.request import Reason
 from sim.simulate import replica_of
 from sim.source import Source, TraceSource
@@ -94,7 +95,8 @@ def simulate_cluster(
     env = simpy.Environment()
     desk = Desk(env, source, cluster, horizon_ns, seed, fast_forward, progress)
     desk.begin()
-    env.run()
+    with collected_seldom():
+        env.run()
     lives = tuple(
         Life(
             seat.member,

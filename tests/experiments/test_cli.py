@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments import cli
+from experiments.__main__ import main
+from experiments.answering import MOST_SHOWN
 from experiments.painter import Painter
 
 SPEC = """\
@@ -40,7 +41,7 @@ def itersim(monkeypatch, capsys, tmp_path):
     def call(*words):
         monkeypatch.setattr(sys, "argv", ["itersim", *map(str, words)])
         with pytest.raises(SystemExit) as caught:
-            cli.main()
+            main()
         captured = capsys.readouterr()
         return caught.value.code or 0, captured.out, captured.err
 
@@ -66,7 +67,8 @@ def fake_run(monkeypatch):
 
 def test_help_imports_nothing_heavy():
     heavy = "pandas numpy matplotlib torch pydantic simpy rich yaml scipy"
-    code = f"import experiments.cli, sys; print(*sorted(set('{heavy}'.split()) & set(sys.modules)))"
+    names = f"set('{heavy}'.split())"
+    code = f"import experiments.cli, experiments.__main__, sys; print(*{names} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
 
@@ -164,7 +166,7 @@ def test_a_spec_with_very_many_faults_is_told_in_part(itersim, tmp_path):
     rows = "    - {arrival_s: 0, prompt_tokens: 0, output_tokens: 6}\n" * 250
     (tmp_path / "f.yaml").write_text(SPEC.replace("  requests:\n", "  requests:\n" + rows))
     _, _, err = itersim("run", "f.yaml")
-    assert len(err.splitlines()) == cli.MOST_SHOWN + 1
+    assert len(err.splitlines()) == MOST_SHOWN + 1
     assert err.endswith("... and 150 more\n")
 
 
@@ -212,7 +214,7 @@ def test_a_signal_ends_the_command_the_same_way(tmp_path):
         "    os.kill(os.getpid(), signal.SIGINT)\n"
         "    time.sleep(5)\n"
         "sys.modules['experiments.run'] = types.SimpleNamespace(run=run)\n"
-        "from experiments.cli import main\n"
+        "from experiments.__main__ import main\n"
         "sys.argv = ['itersim', 'run', sys.argv[1]]\n"
         "main()\n"
     )
@@ -344,7 +346,7 @@ def test_a_reader_that_stops_reading_is_no_error(tmp_path):
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(
-        [sys.executable, "-c", "from experiments.cli import main; main()", "schema"],
+        [sys.executable, "-c", "from experiments.__main__ import main; main()", "schema"],
         stdout=write,
         stderr=subprocess.PIPE,
         text=True,

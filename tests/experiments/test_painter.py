@@ -46,7 +46,7 @@ def test_pictures_drawn_apart_are_the_same_bytes(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(SPEC)
     apart = "import sys; sys.argv = ['itersim', 'run', 's.yaml', '--out', 'apart']; "
     here = "import numpy, sys; sys.argv = ['itersim', 'run', 's.yaml', '--out', 'here']; "
-    main = "from experiments.cli import main; main()"
+    main = "from experiments.__main__ import main; main()"
     for code in (apart, here):
         assert run(code + main, tmp_path).returncode == 0
     names = [path.relative_to(tmp_path / "here") for path in (tmp_path / "here").rglob("*.png")]
@@ -62,7 +62,7 @@ import os, signal
 from pathlib import Path
 from experiments.painter import Painter
 painter = Painter(apart=True)
-(pid,) = painter._pool._processes
+pid = painter._apart[0].pid
 painter.draw(Path.write_text, Path("first"), "1")
 os.kill(pid, signal.SIGKILL)
 painter.draw(Path.write_text, Path("second"), "2")
@@ -82,7 +82,7 @@ from experiments.painter import Painter
 painter = Painter(apart=True)
 painter.draw(print)
 painter.finish()
-(pid,) = painter._pool._processes
+pid = painter._apart[0].pid
 open("pid", "w").write(str(pid))
 os.kill(os.getpid(), signal.SIGKILL)
 """
