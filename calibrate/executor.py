@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 import pandas as pd
@@ -28,7 +29,8 @@ class Device(Protocol):
         ...
 
     def prepare(self, rows: list[tuple[list[int], int, list[int]]]) -> Any:
-        """Host work before a pass over rows (new token ids, entries before them, KV blocks)."""
+        """Host work before a pass over rows (new token ids, entries before them, KV blocks). May be
+        asked for again: it changes nothing either."""
         ...
 
     def prepare_rectangle(self, prompts: list[list[int]], length: int, room: int) -> Any:
@@ -147,7 +149,8 @@ class Engine:
             known = self.known[request]
             self._hold(known, past + new)
             rows.append((known.tokens[past : past + new], past, known.blocks))
-        tokens, done = self._timed(self.device.prepare(rows), began, shape_of(work), admitted)
+        prepare = partial(self.device.prepare, rows)
+        tokens, done = self._timed(prepare, began, shape_of(work), admitted)
         makers = [(request, past + 1) for request, past in work.decodes]
         makers += [(request, past + new) for request, new, past in work.chunks]
         ended = []
@@ -210,7 +213,7 @@ class Engine:
         self._rectangle = self.device.prepare_rectangle(prompts, length, room)
         n = len(members)
         shape = (0, 0, n, n * length, 0, n * length * length)
-        tokens, done = self._timed(self._rectangle, began, shape, n, padded=True)
+        tokens, done = self._timed(lambda: self._rectangle, began, shape, n, padded=True)
         return self._append(members, tokens, done)
 
     def go_on(self, rows: list[int]) -> Done:
@@ -223,7 +226,9 @@ class Engine:
         made = len(self.known[members[0]].tokens) - members[0].prompt_tokens
         prepared = self.device.next_of_rectangle(self._rectangle, last, rows)
         n, context = len(rows), len(rows) * (self._length + made - 1)
-        tokens, done = self._timed(prepared, began, (n, context, 0, 0, 0, 0), 0, padded=True)
+        tokens, done = self._timed(
+            lambda: prepared, began, (n, context, 0, 0, 0, 0), 0, padded=True
+        )
         return self._append(members, tokens, done)
 
     def _append(self, members: list[Request], tokens: list[int], done: Done) -> Done:
@@ -243,13 +248,23 @@ class Engine:
     # -- time ----------------------------------------------------------------------------------
 
     def _timed(
-        self, prepared: Any, began: int, shape: Shape, admitted: int, padded: bool = False
+        self,
+        prepare: Callable[[], Any],
+        began: int,
+        shape: Shape,
+        admitted: int,
+        padded: bool = False,
     ) -> tuple[list[int], Done]:
-        """Run what is *prepared* and write down what it took."""
+        """Run what *prepare* gives and write down what it took.
+
+        It is prepared once for its own time and again before every pass: a pace that is read in
+        between leaves caches of its own, and where steps were measured they were just prepared.
+        """
+        prepare()
         ready = self.device.now_ns()
         size = shape[0] + shape[3]
         passes = between(
-            lambda: self.device.run(prepared),
+            lambda: self.device.run(prepare()),
             lambda: 1.0 if self.pace is None else self.pace.read(size),
             self.passes,
         )

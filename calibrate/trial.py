@@ -20,6 +20,7 @@ from calibrate.executor import Device
 from calibrate.host import fit_host
 from calibrate.points import Point
 from calibrate.replay import AnchorPace, Case, Replay, replay
+from calibrate.spread import clear_span, scaled
 from calibrate.store import ANCHOR, Store
 from calibrate.validation import (
     Model,
@@ -30,7 +31,7 @@ from calibrate.validation import (
     predicted,
     ranking,
 )
-from sim import Bucketed, Host, Run, StepTime, Trace
+from sim import Bucketed, Host, StepTime, Trace
 
 Progress = Callable[[str, int, int], None]
 """Told what is being done, and how much of it: (what, done, of how many)."""
@@ -88,7 +89,8 @@ def run_trial(
     progress: Progress = lambda what, done, total: None,
 ) -> Trial:
     """Validate *cases* on *trace*, whose arrivals are spread out so that the policy with the
-    smallest capacity works at *load* of it; and on the same requests all at once.
+    smallest capacity works at *load* of it, or a little less (`calibrate.spread.clear_span`); and
+    on the same requests all at once.
     """
     steps = _Steps(progress, 3 + 5 * len(cases))
     steps.tell("calibration, first round")
@@ -96,10 +98,12 @@ def run_trial(
     with campaign.aside():
         replays = _Replays(device, runner, campaign, passes, steps)
         burst = scaled(trace, 0.0)
-        host = replays.host(cases, burst)
-        first = model_of(campaign, graph_sizes, host)[1]
-        seconds = {case.name: _duration_s(predicted(first, burst, case)) for case in cases}
-        span = max(seconds.values()) / load
+        first = model_of(campaign, graph_sizes, {case.name: Host() for case in cases})[1]
+        span = max(_durations_s(first, burst, cases).values()) / load
+        host = replays.host(cases, scaled(trace, span))
+        first = replace(first, host=host)
+        seconds = _durations_s(first, burst, cases)
+        span = clear_span(first, trace, cases, max(seconds.values()) / load)
         real = replays.once(cases, scaled(trace, span), f"requests over {span:.0f} s")
         bursts = replays.once(cases, burst, "all requests at once")
     steps.tell("calibration, second round")
@@ -166,13 +170,18 @@ class _Replays:
         usual = float(campaign.store.frame()["drift"].median())
         self.pace = lambda: AnchorPace(runner, campaign.anchors, reference_s, usual)
 
-    def host(self, cases: Sequence[Case], burst: Trace) -> dict[str, Host]:
-        """The host's work under each policy, from the first requests alone: policies that run the
-        same code, rectangles or not, share what was learnt of it."""
+    def host(self, cases: Sequence[Case], trace: Trace) -> dict[str, Host]:
+        """The host's work under each policy, from the first requests alone, half of them at once
+        and half as in *trace*, since it meets both: policies that run the same code, rectangles or
+        not, share what was learnt of it."""
+        few = trace.head(HOST_REQUESTS)
+        moments = few.arrival_ns.copy()
+        moments[: len(moments) // 2] = moments[0]
+        few = replace(few, arrival_ns=moments)
         tables = {}
         for case in cases:
             self.steps.tell(f"{case.name}: the host's work")
-            short = replay(self.device, burst.head(HOST_REQUESTS), case, self.pace, 1)
+            short = replay(self.device, few, case, self.pace, 1)
             tables[case.name] = short.table
         padded = {name: bool(table["padded"].any()) for name, table in tables.items()}
         hosts = {}
@@ -201,8 +210,10 @@ class _Replays:
         return done
 
 
-def _duration_s(run: Run) -> float:
-    return float(run.log.segments["end_ns"].max()) / 1e9
+def _durations_s(model: Model, burst: Trace, cases: Sequence[Case]) -> dict[str, float]:
+    """How long *burst* takes under each policy."""
+    runs = {case.name: predicted(model, burst, case) for case in cases}
+    return {name: float(run.log.segments["end_ns"].max()) / 1e9 for name, run in runs.items()}
 
 
 def anchors_of(store: Store) -> dict[str, float]:
@@ -231,11 +242,3 @@ def model_of(
         flat = Bucketed(curves.flat.curve, graph_sizes, beyond="unpadded")
     padded = None if curves.padded is None else curves.padded.curve
     return curves, Model(flat=flat, padded=padded, host=host)
-
-
-def scaled(trace: Trace, span_s: float) -> Trace:
-    """*trace* with its arrivals stretched to last *span_s* seconds; 0: all at once."""
-    first = trace.arrival_ns[0]
-    length = max(int(trace.arrival_ns[-1] - first), 1)
-    moments = np.rint((trace.arrival_ns - first) / length * span_s * 1e9).astype(np.int64)
-    return replace(trace, arrival_ns=moments)

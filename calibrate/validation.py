@@ -130,8 +130,8 @@ def latency_errors(model: Model, replay: Replay, load: str) -> pd.DataFrame:
 def ranking(latencies: pd.DataFrame) -> pd.DataFrame:
     """Per load and metric: the policies, best first, as measured and as simulated.
 
-    Two that differ by no more than the larger of their errors (`policy_errors`) are a tie: they may
-    come in either order.
+    Two that differ by no more than the larger of their errors (`policy_errors`), or that are the
+    same in simulation, as where they decide alike, are a tie: they may come in either order.
     """
     errors, rows = policy_errors(latencies), []
     for (load, metric), part in _telling(latencies).groupby(["load", "metric"], sort=False):
@@ -163,7 +163,7 @@ def _agree(part: pd.DataFrame, errors: Mapping[str, float]) -> bool:
         for j in range(i):
             margin = max(error[i], error[j]) * max(measured[i], measured[j])
             apart = measured[i] - measured[j]
-            if abs(apart) > margin and (simulated[i] - simulated[j]) * apart <= 0:
+            if abs(apart) > margin and (simulated[i] - simulated[j]) * apart < 0:
                 return False
     return True
 

@@ -20,8 +20,9 @@ from calibrate.host import fit_host
 from calibrate.measure import Plan, measure
 from calibrate.points import Point
 from calibrate.replay import AnchorPace, Case, replay
+from calibrate.spread import scaled
 from calibrate.store import Store
-from calibrate.trial import Trial, anchors_of, run_trial, scaled
+from calibrate.trial import Trial, anchors_of, run_trial
 from calibrate.validation import iterations, latency_errors, ranking
 from sim import Affine, Chunked, Host, Mixed, PrefillFirst, Server, Static, Trace, trace_of
 
@@ -144,7 +145,7 @@ def test_a_quiet_machine_is_simulated_to_its_noise(quiet: tuple[Trial, Fake]) ->
     means = found.latencies[found.latencies["statistic"].isin(["mean", "total"])]
     assert (means["error"].abs() < 0.05).all(), means.to_string()
     assert found.ranking["agree"].all()
-    assert max(found.load.values()) == pytest.approx(0.6)
+    assert 0.6 / 1.2 - 1e-6 <= max(found.load.values()) <= 0.6 + 1e-6
     assert found.discarded == 0
     verdicts = as_table(standings(found.iterations, found.latencies))
     assert len(verdicts) == 4 * (2 + 3 + 1)
@@ -300,5 +301,6 @@ def test_rankings_agree_unless_what_is_apart_changes_places() -> None:
     apart = ranking(frame([1.3, 1.2, 2.02]))
     assert apart["measured"][0] == "a < b < c" and apart["simulated"][0] == "b < a < c"
     assert not apart["agree"].any()
+    assert ranking(frame([1.0, 2.01, 2.01]))["agree"].all()  # no order is foretold
     wild = ranking(frame([1.9, 1.7, 2.02]))  # a is 90 % off: nothing can be said of it
     assert wild["agree"].all()
