@@ -147,7 +147,11 @@ def validate(
         int, typer.Option("-j", "--jobs", min=1, metavar="N", help="Processes for --deployments.")
     ] = 1,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace what an earlier comparison wrote.")
+        bool,
+        typer.Option(
+            "--overwrite",
+            help="With --against or --deployments: replace what an earlier comparison wrote.",
+        ),
     ] = False,
 ) -> int:
     """Compare simulated runs with real ones.
@@ -219,6 +223,12 @@ def validate(
     if model is None:
         raise ValidationError(
             "say --model NAME to run the spec for real (such as --model tiny), or --against CSV"
+        )
+    if overwrite:
+        raise typer.BadParameter(
+            "is for --against and --deployments; with --model, tables are written anew without "
+            "it (to calibrate anew too, name another folder with --out)",
+            param_hint="'--overwrite'",
         )
     spec = load_spec(spec_file, overrides or ())
     folder = Path("results", f"validate-{spec.name}") if out is None else out
