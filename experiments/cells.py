@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.effect import without_effect
+from experiments.names import REQUESTS, SUMMARY, cell_folders
 from experiments.record import NAME as RECORD
 from experiments.record import write_record
 from experiments.saturation import saturation
@@ -36,7 +37,6 @@ from sim.metrics import NAMES
 from sim.request import Reason, State
 from sim.settings import Policy, Server
 
-SUMMARY, REQUESTS = "summary.json", "requests.csv"
 NOT_ASKED = {"warmup_s": None, "warmup_requests": None}
 COLUMNS = (*NAMES, "served_share", "saturated", *NOT_ASKED)
 """What `summary.csv` says of every cell. New columns come last."""
@@ -63,8 +63,7 @@ class Cell:
     @property
     def names(self) -> tuple[str, ...]:
         """The folders under `cells/` that lead to its results."""
-        middle = () if self.sweep_key is None else (self.sweep_key,)
-        return (self.scheduler, *middle, f"seed-{self.seed}")
+        return cell_folders(self.scheduler, self.sweep_key, self.seed)
 
 
 def simulate_cell(

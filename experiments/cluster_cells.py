@@ -12,6 +12,8 @@ import numpy as np
 from experiments import csvs
 from experiments.csvs import REQUESTS, request_columns, table, whole
 from experiments.effect import without_effect
+from experiments.names import REQUESTS as FILE
+from experiments.names import SUMMARY
 from experiments.saturation import NOTHING, saturation
 from experiments.strips import Batch, labels_of, window_of
 from sim import membership
@@ -120,8 +122,7 @@ def write_cluster_cell(
 ) -> Batch:
     """Write the cell's tables into *folder*; what its picture needs is returned: the batch of the
     first replica."""
-    from experiments.cells import REQUESTS as FILE
-    from experiments.cells import SUMMARY, summary_bytes
+    from experiments.cells import summary_bytes
 
     folder.mkdir(parents=True)
     numbers = numbers_of_cluster(cell, analysis)

@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.cells import SUMMARY, Cell, summary_bytes
+from experiments.cells import Cell, summary_bytes
 from experiments.cluster_cells import numbers_of_tally, write_replicas
+from experiments.names import SUMMARY
 from experiments.parts import workload_of
 from experiments.spec import Spec
 from experiments.spec_workload import SampledWorkload

@@ -10,6 +10,7 @@ from experiments.about import write_about
 from experiments.causes import question
 from experiments.cells import Cell, simulate_cell, write_cell
 from experiments.facts import Facts, facts_of
+from experiments.names import FAILED, SPEC, TABLE
 from experiments.output import inside, staged
 from experiments.painter import Painter
 from experiments.pictures import Pictures, frame_of
@@ -64,7 +65,7 @@ def run(
     besides: dict[str | None, list[str]] = {}
     done = 0
     with staged(out, overwrite) as folder:
-        (folder / "spec.yaml").write_text(dump_yaml(resolve(spec, out)), encoding="utf-8")
+        (folder / SPEC).write_text(dump_yaml(resolve(spec, out)), encoding="utf-8")
         for variant in variants:
             results: dict[str, list[Batch]] = {}
             works = Works(variant.spec)
@@ -100,7 +101,7 @@ def run(
                 name: [result.summary for result in each] for name, each in results.items()
             }
             besides[variant.key] = _beyond(results, window)
-        write_summary(folder / "summary.csv", spec, rows)
+        write_summary(folder / TABLE, spec, rows)
         pictures.draw(painter, points, folder)
         heard = remarks(spec, points, len(chosen), besides)
         texts = [*said, *told(spec, points, len(chosen), pictures.metrics, heard)]
@@ -109,7 +110,7 @@ def run(
             texts.append(sentence)
         write_about(folder, spec, pictures.frame, said, heard, sentence, window)
         if failed:
-            (folder / "failed.txt").write_text("\n".join(failed) + "\n", encoding="utf-8")
+            (folder / FAILED).write_text("\n".join(failed) + "\n", encoding="utf-8")
         painter.finish()
     texts.append(f"results in {out}")
     return Outcome("\n\n".join(texts), failed, out)

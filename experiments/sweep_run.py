@@ -12,6 +12,7 @@ from typing import Any
 from experiments.about import write_about
 from experiments.address import Addresses
 from experiments.causes import question
+from experiments.names import FAILED, SPEC, TABLE, cell_folders
 from experiments.output import OutputError
 from experiments.painter import Painter
 from experiments.pictures import Pictures, frame_of
@@ -27,7 +28,6 @@ from experiments.written import content_hash, resolve
 from experiments.yaml_write import dump_yaml
 from sim.cluster import Tally
 
-SUMMARY, FAILED, SPEC = "summary.csv", "failed.txt", "spec.yaml"
 NAMED = 3  # cells that a message names
 
 
@@ -47,8 +47,7 @@ class Wanted:
     @property
     def names(self) -> Names:
         """The folders under `cells/` that lead to it."""
-        middle = () if self.variant.key is None else (self.variant.key,)
-        return (self.scheduler, *middle, f"seed-{self.seed}")
+        return cell_folders(self.scheduler, self.variant.key, self.seed)
 
 
 @dataclass(slots=True)
@@ -93,7 +92,7 @@ def sweep(
         errors: dict[Wanted, str] = {}
         try:
             if missing:
-                store.remove(SUMMARY, FAILED)  # they are not of the sweep that there will be
+                store.remove(TABLE, FAILED)  # they are not of the sweep that there will be
             with store.publishing() as folder:
                 (folder / SPEC).write_text(dump_yaml(resolve(spec, out)), encoding="utf-8")
             with closing(_made(store, missing, found, pool, requests)) as made:
@@ -280,9 +279,9 @@ def _finished(
     pictures, why = Pictures(frame_of(spec), spec.seeds[0]), question(spec)
     heard = remarks(spec, points, len(spec.seeds), {})
     sentence = why(spec, points, {}) if why is not None and not failed else ""
-    with store.publishing(last=SUMMARY) as folder:
+    with store.publishing(last=TABLE) as folder:
         write_about(folder, spec, pictures.frame, (), heard, sentence)
-        write_summary(folder / SUMMARY, spec, (summary for _, summary in done))
+        write_summary(folder / TABLE, spec, (summary for _, summary in done))
         pictures.draw(painter, points, folder)
         painter.finish()
         if failed:

@@ -13,6 +13,7 @@ from typing import Any
 from experiments.address import itersim_version
 from experiments.faults import listed
 from experiments.grid import rendered
+from experiments.names import SPEC
 from experiments.output import staged
 from experiments.plan.answer import Answer
 from experiments.plan.faults import wrong
@@ -285,7 +286,7 @@ def _write(
 
     said = spec.plan
     assert said is not None
-    (folder / "spec.yaml").write_text(dump_yaml(resolve(spec, out)), encoding="utf-8")
+    (folder / SPEC).write_text(dump_yaml(resolve(spec, out)), encoding="utf-8")
     write_plan(folder / "plan.csv", rows, targets, said)
     write_curve(folder / "curve.csv", rows, targets, said)
     (folder / "plan.txt").write_text("\n\n".join(texts) + "\n", encoding="utf-8")

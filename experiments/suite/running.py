@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from experiments.load import load_spec
+from experiments.names import FAILED
 from experiments.output import staged_file
 from experiments.pools import Pool
 from experiments.spec import Spec
@@ -85,7 +86,7 @@ def run_suite(
         folder = out / experiment.name
         outcome = sweep(spec, folder, pool, overwrite=overwrite, watch=watch)
         if outcome.failed:
-            text = f"{len(outcome.failed)} cells failed, see {folder / 'failed.txt'}"
+            text = f"{len(outcome.failed)} cells failed, see {folder / FAILED}"
             yield Finished(experiment, text, outcome.failed)
             continue
         with Store(folder) as store:
