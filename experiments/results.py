@@ -19,6 +19,7 @@ from experiments.output import MARKER, OutputError
 from experiments.pictures import Frame
 from experiments.record import NAME as RECORD
 from experiments.record import read_record
+from experiments.spec_arrivals import is_endless_backlog
 from experiments.spec_figures import FigureList
 from experiments.table_rows import Seeds
 from experiments.yaml_source import read_document
@@ -164,8 +165,7 @@ class Results:
     @property
     def backlog(self) -> bool:
         """Whether the queue is never empty."""
-        arrivals = self._said("workload", "arrivals")
-        return arrivals.get("kind") == "backlog" and arrivals.get("requests") is None
+        return is_endless_backlog(self._said("workload", "arrivals"))
 
 
 def _swept(summary: Mapping[str, Any]) -> dict[str, Any]:
