@@ -13,6 +13,16 @@ from experiments.answering import tell as _tell
 from experiments.answering import tell_faults as _tell_faults
 from experiments.cli_calibrate import calibrate
 from experiments.cli_import import import_
+from experiments.cli_options import (
+    Jobs,
+    Overrides,
+    Overwrite,
+    OverwriteCells,
+    ResultsFolder,
+    SpecFile,
+    Strict,
+    pairs,
+)
 from experiments.cli_plan import plan
 from experiments.cli_validate import validate
 
@@ -39,16 +49,6 @@ app.add_typer(trace, name="trace")
 app.add_typer(calibrate, name="calibrate")
 calibrate.add_typer(import_, name="import")
 
-SpecFile = Annotated[Path, typer.Argument(metavar="SPEC", help="The experiment's YAML file.")]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="PATH=VALUE",
-        help="Replace one value of the spec, such as server.slots=8. May be repeated.",
-    ),
-]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what an earlier run wrote.")]
 Format = Annotated[
     str, typer.Argument(metavar="FORMAT", help="The file's format, such as azure or csv.")
 ]
@@ -60,7 +60,6 @@ Columns = Annotated[
         help="What a csv, jsonl or parquet file calls a column of ours. May be repeated.",
     ),
 ]
-Strict = Annotated[bool, typer.Option("--strict", help="Make rows that would be dropped an error.")]
 Limit = Annotated[
     int | None, typer.Option(metavar="REQUESTS", help="Read only the first so many requests.")
 ]
@@ -149,16 +148,7 @@ def run(
 @_answered
 def sweep(
     spec: SpecFile,
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            "--jobs",
-            "-j",
-            min=1,
-            metavar="N",
-            help="How many processes simulate.  [default: one per CPU]",
-        ),
-    ] = None,
+    jobs: Jobs = None,
     cluster: Annotated[
         str | None,
         typer.Option(
@@ -185,10 +175,7 @@ def sweep(
         ),
     ] = None,
     strict: Strict = False,
-    overwrite: Annotated[
-        bool,
-        typer.Option("--overwrite", help="Replace cells that were made from other settings."),
-    ] = False,
+    overwrite: OverwriteCells = False,
 ) -> int:
     """Simulate what is missing, many cells at once.
 
@@ -230,20 +217,8 @@ def suite(
             help="Where results go, a folder for each.  [default: results/suite, or suite-quick]",
         ),
     ] = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            "--jobs",
-            "-j",
-            min=1,
-            metavar="N",
-            help="How many processes simulate.  [default: one per CPU]",
-        ),
-    ] = None,
-    overwrite: Annotated[
-        bool,
-        typer.Option("--overwrite", help="Replace cells that were made from other settings."),
-    ] = False,
+    jobs: Jobs = None,
+    overwrite: OverwriteCells = False,
 ) -> int:
     """Run the benchmark suite: figures, tables, causes.
 
@@ -252,6 +227,7 @@ def suite(
     import os
     import time
 
+    from experiments.pools import pool_of
     from experiments.suite.running import NoSuchExperimentError, chosen, run_suite
     from experiments.sweep_progress import SweepProgress
 
@@ -268,7 +244,7 @@ def suite(
         for one in run_suite(
             experiments,
             folder,
-            _pool(jobs, None),
+            pool_of(jobs),
             quick=quick,
             data=Path(data) if data else None,
             overwrite=overwrite,
@@ -282,16 +258,6 @@ def suite(
         progress.close()
     print(f"results in {folder}")
     return _failures(failed)
-
-
-def _pool(jobs: int | None, address: str | None) -> Any:
-    if address is not None:
-        from experiments.dask_pool import cluster
-
-        return cluster(address)
-    from experiments.pools import cpus, processes
-
-    return processes(jobs or cpus())
 
 
 def _loaded(spec: Path, overrides: list[str] | None, strict: bool) -> Any:
@@ -322,9 +288,7 @@ def _failures(failed: list[str]) -> int:
 @_answered
 def report(
     context: typer.Context,
-    folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="The results of a run, such as results/lab.")
-    ],
+    folder: ResultsFolder,
     point: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Which point of the sweep the timeline shows."),
@@ -487,9 +451,7 @@ def convert(
 @trace.command()
 @_answered
 def perfetto(
-    folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="The results of a run, such as results/lab.")
-    ],
+    folder: ResultsFolder,
     cells: Annotated[
         list[str] | None,
         typer.Option(
@@ -536,13 +498,12 @@ def _read(
     from experiments.spec_workload import TraceFile
     from workloads.readers import TraceSettings, read_trace
 
-    pairs = [column.partition("=") for column in columns or ()]
     said = {
         "format": format,
         "path": str(path),
         "strict": strict,
         "limit": limit,
-        "columns": {ours: theirs for ours, _, theirs in pairs},
+        "columns": pairs(columns),
     }
     try:
         settings = TraceFile.model_validate(said)
