@@ -16,8 +16,9 @@ from experiments.effect import without_effect
 from experiments.names import REQUESTS, SUMMARY, cell_folders
 from experiments.record import NAME as RECORD
 from experiments.record import write_record
+from experiments.request_names import labels_of
 from experiments.saturation import saturation
-from experiments.strips import Batch, labels_of, window_of
+from experiments.strips import Batch, window_of
 from experiments.warmup import without_warmup
 from sim import (
     Analysis,

@@ -14,8 +14,9 @@ from experiments.csvs import REQUESTS, request_columns, table, whole
 from experiments.effect import without_effect
 from experiments.names import REQUESTS as FILE
 from experiments.names import SUMMARY
+from experiments.request_names import labels_of
 from experiments.saturation import NOTHING, saturation
-from experiments.strips import Batch, labels_of, window_of
+from experiments.strips import Batch, window_of
 from sim import membership
 from sim.cluster import Cluster, ClusterAnalysis, Tally, cluster_summary, tally_of
 from sim.outcomes import NONE

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from experiments.compare import number
-from experiments.strips import labels_of
+from experiments.request_names import labels_of
 from experiments.table_rows import Seeds, Summary, estimated
 from sim import Analysis
 from sim.catalogue import NS

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from experiments.painter import Painter
 from experiments.pictures import Pictures
+from experiments.request_names import labels_of
 from experiments.results import Results, Saved
-from experiments.strips import Batch, draw_batches, labels_of, window_of
+from experiments.strips import Batch, draw_batches, window_of
 from sim import Analysis, membership
 
 MOST_POINTS = 24

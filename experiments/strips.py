@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.painter import Painter
-from sim import Membership, Run
+from sim import Membership
 
 MOST_SLOTS = 64
 MOST_ITERATIONS = 400
@@ -42,15 +42,6 @@ class Batch:
     labels: list[str] | None
     of: str = ""
     """Whose batch it is, where the cell has several."""
-
-
-def labels_of(run: Run) -> list[str] | None:
-    """What the requests of *run* are called, if any says so."""
-    column = run.requests.attributes.get("label")
-    if column is None:
-        return None
-    names = enumerate(column.tolist(), start=1)
-    return [f"R{number}" if name is None else str(name) for number, name in names]
 
 
 def draw_batches(

@@ -14,9 +14,10 @@ from matplotlib.patches import Patch
 
 from experiments.charts import HELD, IN_TIME, LATE, TOKEN, WAITING, draw_lanes, draw_passes
 from experiments.figures import XLABEL, draw_membership, legend_handles, rows_of
+from experiments.request_names import labels_of
 from experiments.sketches import lanes_of, passes_of
 from experiments.spec_figures import TimelineFigure
-from experiments.strips import Strip, labels_of, window_of
+from experiments.strips import Strip, window_of
 from experiments.style import WIDTHS, in_style
 from sim import Analysis, membership, summary
 
