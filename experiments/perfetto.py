@@ -97,10 +97,7 @@ def events(cell: Saved, pid: int, window: Window | None = None) -> Iterator[Even
     """The events of a cell, as process *pid*."""
     analysis = cell.analysis()
     line = analysis.timeline
-    pieces = list(line.pieces())
-    nothing = [np.zeros(0, dtype=np.int64)]
-    start = np.concatenate([piece.start_ns for piece in pieces] or nothing)
-    end = np.concatenate([piece.end_ns for piece in pieces] or nothing)
+    start, end = line.iteration_times_ns()
     rows, lives = stretches(analysis.run, line), lives_of(analysis)
     low, high = (0.0, float("inf")) if window is None else (window[0] * NS, window[1] * NS)
     yield from _named(pid, cell.name, int(rows.slot.max(initial=0)))

@@ -70,11 +70,8 @@ class Waits:
 
 def iteration_times(analysis: Analysis) -> tuple[Floats, Floats]:
     """Start and end of each iteration, in seconds."""
-    pieces = list(analysis.timeline.pieces())
-    if not pieces:
-        return np.zeros(0), np.zeros(0)
-    start = np.concatenate([piece.start_ns for piece in pieces]) / NS
-    return start, np.concatenate([piece.end_ns for piece in pieces]) / NS
+    start, end = analysis.timeline.iteration_times_ns()
+    return start / NS, end / NS
 
 
 def lanes_of(analysis: Analysis, scheduler: str, figure: TimelineFigure) -> Lanes | None:
