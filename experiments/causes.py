@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 
 from experiments.axis import axis_of
 from experiments.causes_along import host_time, leaders, swapping
-from experiments.compare import number
-from experiments.facts import FIRST, Known, ends, known, mean, milliseconds, seconds
+from experiments.facts import FIRST, Known, ends, known, mean, milliseconds, number, seconds
 from experiments.spec import Spec
 from experiments.spec_order import EdfOrder, LengthOrder, OwnOrder, order_kind
 from experiments.spec_server import AnyScheduler

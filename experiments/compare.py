@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from experiments.facts import capitalised, known, mean, number
 from experiments.grid import Grid, rendered
 from experiments.intervals import Estimate
 from experiments.table_rows import CLASSES, Seeds, classes, estimated, table_rows, unsure
@@ -81,16 +82,6 @@ def _ratio(value: Estimate | None, base: Estimate | None) -> str:
     return f"{value.mean / base.mean:.3g}×"
 
 
-def number(value: float) -> str:
-    """A value with about four digits, thousands separated; whole numbers stay whole."""
-    if value == 0 or not math.isfinite(value):
-        return f"{value:g}"
-    if value == round(value) and abs(value) < 1e15:
-        return f"{value:,.0f}"
-    size = math.floor(math.log10(abs(value)))
-    return f"{value:,.{max(0, 3 - size)}f}" if size < 4 else f"{value:,.0f}"
-
-
 def cause(cells: Mapping[str, Seeds], kinds: Mapping[str, str]) -> str:
     """Where the difference between the schedulers comes from, in a sentence or two."""
     told = [_cause(cells, kinds), _memory(cells), _classes(cells), _clients(cells)]
@@ -102,13 +93,13 @@ def _cause(cells: Mapping[str, Seeds], kinds: Mapping[str, str]) -> str:
     other = next((name for name in cells if kinds[name] != "static"), None)
     if static is None or other is None:
         return _cause_of_latency(cells)
-    held = _mean(cells[static], "stranded_slot_iterations")
-    empty = _mean(cells[static], "empty_slot_iterations")
-    total = _mean(cells[static], "slot_iterations")
+    held = mean(cells[static], "stranded_slot_iterations")
+    empty = mean(cells[static], "empty_slot_iterations")
+    total = mean(cells[static], "slot_iterations")
     tokens = _rateratio(cells, other, static)
     makes = "" if math.isnan(tokens) or tokens < 1 else f"{tokens:.2f}×"
     average = "on average " if len(cells[static]) > 1 else ""
-    if not total or not _mean(cells[other], "slot_iterations"):
+    if not total or not mean(cells[other], "slot_iterations"):
         return f"{static if not total else other} ran no iteration: see the notes."
     width = (total - empty) / total_iterations(cells[static])
     if not held:
@@ -127,19 +118,19 @@ def _cause(cells: Mapping[str, Seeds], kinds: Mapping[str, str]) -> str:
             f" (its batches had {number(width)} requests on average, as KV memory for padded "
             "prompts and whole limits holds no more)"
         )
-    wanted = _mean(cells[static], "recoverable_slot_iterations")
+    wanted = mean(cells[static], "recoverable_slot_iterations")
     if not wanted:
         sentence += "; nobody waited for them"
         sentence += f", and {other} makes {makes} the tokens per second" if makes else ""
-        early, late = (_known(cells[name], "e2e_mean_s") for name in (other, static))
-        if early is not None and late is not None and early < (1 - WORTH_TELLING) * late:
+        answered = known({name: cells[name] for name in (other, static)}, "e2e_mean_s")
+        if answered and answered[other] < (1 - WORTH_TELLING) * answered[static]:
             sentence += (
-                f"; an answer is there {number(early)} s after its arrival on average under "
-                f"{other}, {number(late)} s under {static}"
+                f"; an answer is there {number(answered[other])} s after its arrival on average "
+                f"under {other}, {number(answered[static])} s under {static}"
             )
         return f"{sentence}."
-    refilled = _mean(cells[other], "idle_slot_iterations")
-    theirs = _mean(cells[other], "slot_iterations")
+    refilled = mean(cells[other], "idle_slot_iterations")
+    theirs = mean(cells[other], "slot_iterations")
     sentence += f", while requests waited for {number(wanted)} of these slots"
     if not makes:
         return f"{sentence}."
@@ -152,7 +143,7 @@ def _cause(cells: Mapping[str, Seeds], kinds: Mapping[str, str]) -> str:
 
 def total_iterations(seeds: Seeds) -> float:
     """Iterations per seed, on average."""
-    return _mean(seeds, "iterations")
+    return mean(seeds, "iterations")
 
 
 def _stopped(seeds: Seeds, limit: str) -> float:
@@ -165,7 +156,7 @@ def _all_completed(seeds: Seeds) -> bool:
 
 def _cause_of_latency(cells: Mapping[str, Seeds]) -> str:
     """The longest stall and the mean waits; nothing of what some scheduler has no value of."""
-    stalls, waits = _all_known(cells, "itl_max_s"), _all_known(cells, "queue_mean_s")
+    stalls, waits = known(cells, "itl_max_s"), known(cells, "queue_mean_s")
     told, at = [], list(waits)
     if stalls:
         longest = max(stalls, key=lambda name: stalls[name])
@@ -203,7 +194,7 @@ def _memory(cells: Mapping[str, Seeds]) -> str:
     """What a lack of memory, or of urgency, made the servers do twice."""
     told = []
     for name, seeds in cells.items():
-        count = _mean(seeds, "preemptions")
+        count = mean(seeds, "preemptions")
         if not count:
             continue
         work = [
@@ -212,7 +203,7 @@ def _memory(cells: Mapping[str, Seeds]) -> str:
                 ("recomputed_tokens", "tokens recomputed"),
                 ("swapped_blocks", "blocks swapped"),
             )
-            if (amount := _mean(seeds, metric))
+            if (amount := mean(seeds, metric))
         ]
         why = f" ({', '.join(work)})" if work else ""
         told.append(f"{name} preempted {number(count)} times{why}")
@@ -244,8 +235,8 @@ def _clients(cells: Mapping[str, Seeds]) -> str:
     """How many requests their clients gave up, where that differs."""
     shares = {}
     for name, seeds in cells.items():
-        gone = _mean(seeds, "canceled") + _mean(seeds, "timed_out")
-        shares[name] = gone / max(_mean(seeds, "offered"), 1)
+        gone = mean(seeds, "canceled") + mean(seeds, "timed_out")
+        shares[name] = gone / max(mean(seeds, "offered"), 1)
     least, most = min(shares, key=lambda n: shares[n]), max(shares, key=lambda n: shares[n])
     if shares[most] - shares[least] < WORTH_TELLING:
         return ""
@@ -271,27 +262,12 @@ def _spread(values: Mapping[str, Estimate | None], what: str, scale: float, unit
 
 def _sentence(text: str) -> str:
     """*text* as a sentence of its own. Schedulers keep their names as they are written."""
-    if not text:
-        return ""
-    return (text[0].upper() if text.startswith("the ") else text[0]) + text[1:] + "."
+    return f"{capitalised(text)}." if text else ""
 
 
 def _rateratio(cells: Mapping[str, Seeds], name: str, base: str) -> float:
-    below = _mean(cells[base], "output_tokens_per_s")
-    return _mean(cells[name], "output_tokens_per_s") / below if below else math.nan
-
-
-def _known(seeds: Seeds, metric: str) -> float | None:
-    """The mean over the seeds, if all of them have a value."""
-    value = estimated(seeds, metric)
-    return None if value is None else value.mean
-
-
-def _all_known(cells: Mapping[str, Seeds], metric: str) -> dict[str, float]:
-    """The means under the schedulers; empty if one of them has none."""
-    found = {name: _known(seeds, metric) for name, seeds in cells.items()}
-    there = {name: value for name, value in found.items() if value is not None}
-    return there if len(there) == len(found) else {}
+    below = mean(cells[base], "output_tokens_per_s")
+    return mean(cells[name], "output_tokens_per_s") / below if below else math.nan
 
 
 def _all_admitted(cells: Mapping[str, Seeds]) -> bool:
@@ -301,11 +277,6 @@ def _all_admitted(cells: Mapping[str, Seeds]) -> bool:
 
 def _listed(texts: list[str]) -> str:
     return " and ".join([", ".join(texts[:-1]), texts[-1]] if len(texts) > 1 else texts)
-
-
-def _mean(seeds: Seeds, metric: str) -> float:
-    values = [float(summary[metric] or 0) for summary in seeds]
-    return math.fsum(values) / len(values)
 
 
 REMEDIES = {

@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from experiments.compare import cause, comparison, notes, number
+from experiments.compare import cause, comparison, notes
+from experiments.facts import number
 from experiments.spec import Spec, Variant
 from experiments.spec_order import BY_LENGTH, order_kind
 from experiments.sweep_table import MOST_TABLES, once, sweep_table

@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from experiments.facts import capitalised
 from experiments.looks import looks_of
 from experiments.output import OutputError, staged_file
 from experiments.painter import Painter
@@ -215,7 +216,7 @@ def _causes(kept: dict[str, Any]) -> list[str]:
         if entry["cause"]
     ]
     told = [*points, *filter(None, [kept.get("cause")])]
-    return [text[0].upper() + text[1:] if text.startswith("the ") else text for text in told]
+    return [capitalised(text) for text in told]
 
 
 def _notes(kept: dict[str, Any]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from experiments.arguments import Bar, bars_of, closed_forms, speedups_of, unexplained
-from experiments.compare import number
+from experiments.facts import number
 from experiments.spec_arguments import SpeedupFigure, WaterfallFigure
 from experiments.suite.results import Results, Row, times
 

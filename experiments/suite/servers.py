@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from experiments.compare import number
-from experiments.suite.results import Results, Row, ms, secs, times
+from experiments.facts import milliseconds, number
+from experiments.suite.results import Results, Row, secs, times
 
 Told = tuple[list[Row], str]
 TTFT_S = 1.0
@@ -36,8 +36,8 @@ def load(results: Results) -> Told:
     tpot = {name: results.mean(name, "tpot_p99_s", key) for name in results.schedulers}
     slow, fast = max(tpot, key=lambda n: tpot[n]), min(tpot, key=lambda n: tpot[n])
     tail = (
-        f"at {at:g} requests/s the TPOT p99 goes from {ms(tpot[fast])} ({fast}) to "
-        f"{ms(tpot[slow])} ({slow})"
+        f"at {at:g} requests/s the TPOT p99 goes from {milliseconds(tpot[fast])} ({fast}) to "
+        f"{milliseconds(tpot[slow])} ({slow})"
     )
     why = (
         "arrivals wait for the running batch to end under static, for a slot alone under the others"
@@ -80,16 +80,17 @@ def chunk(results: Results) -> Told:
 
     def both(metric: str) -> str:
         pair = (results.mean("chunked", metric, key) for key in (small, large))
-        return " to ".join(ms(value) for value in pair)
+        return " to ".join(milliseconds(value) for value in pair)
 
     best = min(keys, key=lambda key: results.mean("chunked", "ttft_p99_s", key))
     stall = results.mean("prefill_first", "itl_max_s", large)
     return rows, (
         f"From a budget of {axis.values[0]:g} tokens to {axis.values[-1]:g} the TTFT p99 goes from "
         f"{both('ttft_p99_s')} (least at {axis.values[keys.index(best)]:g}: "
-        f"{ms(results.mean('chunked', 'ttft_p99_s', best))}), the TPOT p99 from "
+        f"{milliseconds(results.mean('chunked', 'ttft_p99_s', best))}), the TPOT p99 from "
         f"{both('tpot_p99_s')} and the longest stall from {both('itl_max_s')}, as whoever decodes "
-        f"waits for the whole iteration; without chunks, under prefill_first, it is {ms(stall)}."
+        f"waits for the whole iteration; without chunks, under prefill_first, it is "
+        f"{milliseconds(stall)}."
     )
 
 
@@ -109,8 +110,8 @@ def host(results: Results) -> Told:
     return rows, (
         f"{axis.shown(axis.values[-1])} of host work per iteration cost synchronous scheduling "
         f"{loss['synchronous']:.1%} of its throughput, asynchronous {loss['asynchronous']:.1%}: a "
-        f"token takes {ms(tpot)} without any, so the work fits beside the iteration before, and "
-        f"the device waits for {share:.1%} of its time."
+        f"token takes {milliseconds(tpot)} without any, so the work fits beside the iteration "
+        f"before, and the device waits for {share:.1%} of its time."
     )
 
 
