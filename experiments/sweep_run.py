@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from experiments.about import write_about
 from experiments.address import Addresses
-from experiments.causes import question
+from experiments.conclusion import conclude
 from experiments.names import FAILED, SPEC, TABLE, cell_folders
 from experiments.output import OutputError
 from experiments.painter import Painter
@@ -20,10 +19,8 @@ from experiments.pools import Pool, PoolError
 from experiments.run import Outcome
 from experiments.spec import Spec, Variant
 from experiments.store import Names, Store
-from experiments.summary_csv import write_summary
 from experiments.table_rows import Summary
 from experiments.task import Answer, Task, packed
-from experiments.told import remarks, told
 from experiments.written import content_hash, resolve
 from experiments.yaml_write import dump_yaml
 from sim.cluster import Tally
@@ -276,21 +273,12 @@ def _finished(
     }
     for cell, summary in done:
         points[cell.variant.key].setdefault(cell.scheduler, []).append(summary)
-    pictures, why = Pictures(frame_of(spec), spec.seeds[0]), question(spec)
-    heard = remarks(spec, points, len(spec.seeds), {})
-    sentence = why(spec, points, {}) if why is not None and not failed else ""
+    pictures = Pictures(frame_of(spec), spec.seeds[0])
+    rows = (summary for _, summary in done)
     with store.publishing(last=TABLE) as folder:
-        write_about(folder, spec, pictures.frame, (), heard, sentence)
-        write_summary(folder / TABLE, spec, (summary for _, summary in done))
-        pictures.draw(painter, points, folder)
-        painter.finish()
-        if failed:
-            (folder / FAILED).write_text("\n".join(failed) + "\n", encoding="utf-8")
+        texts = conclude(folder, spec, rows, points, len(spec.seeds), pictures, painter, failed)
     if not failed:
         store.remove(FAILED)
-    texts = told(spec, points, len(spec.seeds), pictures.metrics, heard)
-    if sentence:
-        texts.append(sentence)
     texts.append(f"results in {store.out}")
     return Outcome("\n\n".join(texts), failed, store.out)
 
