@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from experiments.names import SPEC
 from experiments.output import inside, staged
 from experiments.painter import Painter
 from experiments.pictures import Pictures, frame_of
+from experiments.progress import Report
 from experiments.spec import Spec
 from experiments.strips import Batch, draw_batches
 from experiments.table_rows import Summary
@@ -22,8 +23,6 @@ from experiments.written import resolve
 from experiments.yaml_write import dump_yaml
 from sim import Analysis
 from sim.cluster import ClusterAnalysis, Tally
-
-Report = Callable[[float, str], None]
 
 
 @dataclass(frozen=True, slots=True)

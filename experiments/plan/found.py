@@ -20,6 +20,7 @@ from experiments.plan.search import CLOSE, highest, own_edges
 from experiments.plan.targets import failing, unsure, value_of
 from experiments.spec_step_time import Profile
 from experiments.works import failure
+from sim.catalogue import NS
 from workloads import TraceError
 
 SHAPE = (0.25, 0.5, 0.75, 0.9, 1.1)
@@ -206,7 +207,7 @@ def _told(option: Option, name: str, samples: Sequence[Sample]) -> str:
         rejected = f" ({why})" if why else ""
         unserved = sum(int(np.isinf(one.latency_ns["e2e"]).sum()) for one in samples)
         return f"{name} fails: {unserved:,} of {total:,} requests are never served{rejected}"
-    alone = f"{value / 1e9:.4g} s for requests that are alone"
+    alone = f"{value / NS:.4g} s for requests that are alone"
     return f"{name} fails: it is {alone}, {target.limit:g} s is asked for"
 
 
