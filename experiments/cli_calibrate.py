@@ -108,14 +108,13 @@ def run(
     settings, machine = machine_of(wanted)
     from experiments.calibration import calibrate as measure
 
-    name = f"{settings.model}-{settings.on['device_slug']}-{settings.dtype}"
     try:
         outcome = measure(
             settings,
             machine,
             folder,
             minutes=minutes,
-            name=name,
+            name=settings.name,
             command=" ".join(command_line()),
         )
     except KeyboardInterrupt:
