@@ -50,3 +50,20 @@ def pairs(given: Sequence[str] | None) -> dict[str, str]:
 def names(given: str | None) -> list[str]:
     """The names in `A,B`."""
     return [name.strip() for name in (given or "").split(",") if name.strip()]
+
+
+def seconds(text: str | None) -> tuple[float, float] | None:
+    """The range of seconds that `--window A:B` gives; BadParameter where it is none."""
+    if text is None:
+        return None
+    first, colon, last = text.partition(":")
+    try:
+        begin, end = float(first), float(last)
+    except ValueError:
+        begin, end = 0.0, 0.0
+    if not (colon and 0 <= begin < end < float("inf")):
+        raise typer.BadParameter(
+            f"{text!r} is not a range of seconds; give A:B, such as 12.5:40",
+            param_hint="'--window'",
+        )
+    return begin, end
