@@ -1,5 +1,4 @@
-"""One sentence on why the schedulers of an experiment differ, told by what is different between
-them and computed from their own numbers."""
+"""Why the schedulers of an experiment differ: one sentence, by what its spec sets differently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why the schedulers of a sweep differ along it: one sentence, computed from their own numbers."""
+"""Why the schedulers of a sweep differ along its axis: the sentences of `causes` on sweeps."""
 
 from __future__ import annotations
 
