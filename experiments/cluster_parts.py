@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.cells import Cell, summary_bytes
+from experiments.cell import Cell, summary_bytes
 from experiments.cluster_cells import numbers_of_tally, write_replicas
 from experiments.names import SUMMARY
 from experiments.parts import workload_of

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments import about
-from experiments.cells import COLUMNS
+from experiments.cell import COLUMNS
 from experiments.names import FAILED, SPEC, SUMMARY, cell_folders
 from experiments.output import MARKER, OutputError
 from experiments.pictures import Frame

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from experiments.causes import question
-from experiments.cells import Cell, simulate_cell, write_cell
+from experiments.cell import Cell
+from experiments.cells import simulate_cell, write_cell
 from experiments.conclusion import conclude
 from experiments.facts import Facts, facts_of
 from experiments.names import SPEC

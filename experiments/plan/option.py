@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from experiments.cells import Cell
+from experiments.cell import Cell
 from experiments.plan.check import Checks
 from experiments.plan.fleet import serve
 from experiments.plan.rates import place_of, rate_at
