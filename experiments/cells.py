@@ -20,7 +20,7 @@ from experiments.record import NAME as RECORD
 from experiments.record import write_record
 from experiments.request_names import labels_of
 from experiments.saturation import saturation
-from experiments.strips import Batch, window_of
+from experiments.strips import CellResult, window_of
 from experiments.warmup import without_warmup
 from sim import (
     Analysis,
@@ -72,7 +72,7 @@ def write_cell(
     folder: Path,
     iterations: bool,
     window: tuple[int, int] | None,
-) -> Batch:
+) -> CellResult:
     """Write the cell's tables into *folder*; what its picture needs is returned."""
     if isinstance(analysis, Tally):
         return write_tally(cell, analysis, folder)
@@ -90,7 +90,9 @@ def write_cell(
     (folder / SUMMARY).write_bytes(summary_bytes(numbers))
     first, last = window_of(line.iterations, window)
     shown = membership(run, line, first, last)
-    return Batch(cell.scheduler, cell.sweep_key, cell.seed, numbers, folder, shown, labels_of(run))
+    return CellResult(
+        cell.scheduler, cell.sweep_key, cell.seed, numbers, folder, shown, labels_of(run)
+    )
 
 
 def numbers_of(cell: Cell, analysis: Analysis | ClusterAnalysis) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from experiments.names import REQUESTS as FILE
 from experiments.names import SUMMARY
 from experiments.request_names import labels_of
 from experiments.saturation import NOTHING, saturation
-from experiments.strips import Batch, window_of
+from experiments.strips import CellResult, window_of
 from sim import membership
 from sim.cluster import Cluster, ClusterAnalysis, Tally, cluster_summary, tally_of
 from sim.outcomes import NONE
@@ -114,7 +114,7 @@ def write_cluster_cell(
     folder: Path,
     iterations: bool,
     window: tuple[int, int] | None,
-) -> Batch:
+) -> CellResult:
     """Write the cell's tables into *folder*; what its picture needs is returned: the batch of the
     first replica."""
     folder.mkdir(parents=True)
@@ -129,7 +129,7 @@ def write_cluster_cell(
     begin, end = window_of(first.timeline.iterations, window)
     shown = membership(first.run, first.timeline, begin, end)
     count = len(analysis.run.cluster.members)
-    return Batch(
+    return CellResult(
         cell.scheduler,
         cell.sweep_key,
         cell.seed,

@@ -112,7 +112,7 @@ def _held_back(analysis: Analysis, iteration: Ints, since_ns: Ints) -> Ints:
     return out
 
 
-class Told:
+class LifeWords:
     """The words for the lives of one run, for a page and for a trace."""
 
     def __init__(self, analysis: Analysis, lives: Lives) -> None:

@@ -17,7 +17,7 @@ from experiments.painter import Painter
 from experiments.pictures import Pictures, frame_of
 from experiments.progress import Report
 from experiments.spec import Spec
-from experiments.strips import Batch, draw_batches
+from experiments.strips import CellResult, draw_batches
 from experiments.table_rows import Summary
 from experiments.works import Cells, Works, failure
 from experiments.written import resolve
@@ -66,12 +66,12 @@ def run(
     with staged(out, overwrite) as folder:
         (folder / SPEC).write_text(dump_yaml(resolve(spec, out)), encoding="utf-8")
         for variant in variants:
-            results: dict[str, list[Batch]] = {}
+            results: dict[str, list[CellResult]] = {}
             works = Works(variant.spec)
             cells = Cells(variant, works.provenance)
             said += [text for text in works.said if text not in said]
             for seed in chosen:
-                strips: list[Batch] = []
+                strips: list[CellResult] = []
                 for scheduler in variant.spec.schedulers:
                     cell = cells.of(scheduler, seed)
                     share = _Share(progress, done, total, cell, works)
@@ -130,7 +130,9 @@ def _simulated(
     return simulate_cell(cell, works.make(cell.seed), share)
 
 
-def _beyond(results: Mapping[str, Sequence[Batch]], window: tuple[int, int] | None) -> list[str]:
+def _beyond(
+    results: Mapping[str, Sequence[CellResult]], window: tuple[int, int] | None
+) -> list[str]:
     """Who has no picture, as the window lies beyond the run."""
     if window is None:
         return []

@@ -29,7 +29,7 @@ def window_of(iterations: int, window: tuple[int, int] | None) -> tuple[int, int
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class CellResult:
     """What a cell's batch did: the cell, its summary, as `summary.json` has it, its folder, and who
     held which slot; with the names of the requests, if they have some."""
 
@@ -46,7 +46,7 @@ class Batch:
 
 def draw_batches(
     painter: Painter,
-    batches: Sequence[Batch],
+    batches: Sequence[CellResult],
     folder: Path | None,
     seeded: bool,
     pdf: bool = False,

@@ -18,7 +18,7 @@ from experiments.output import staged
 from experiments.plan.answer import Answer
 from experiments.plan.faults import wrong
 from experiments.plan.flags import Flag, command_of, flags_of
-from experiments.plan.found import Told, worked
+from experiments.plan.found import Finding, worked
 from experiments.plan.front import Hour, Row, day_of, is_priced, latency_of, price_of, rows_of
 from experiments.plan.option import Ask
 from experiments.plan.page import write_page
@@ -140,10 +140,10 @@ def _asks(spec: Spec, said: Plan) -> Iterator[Ask]:
 
 def _told(
     asks: Sequence[Ask], jobs: int, share: Callable[[int, int, str], None]
-) -> dict[str, Told]:
+) -> dict[str, Finding]:
     """What was found out of each, by name; in whatever order it comes."""
-    found: dict[str, Told] = {}
-    pool = workers(min(jobs, max(len(asks), 1)), worked, Told(error=KILLED))
+    found: dict[str, Finding] = {}
+    pool = workers(min(jobs, max(len(asks), 1)), worked, Finding(error=KILLED))
     for done, (ask, told) in enumerate(pool(asks), start=1):
         found[ask.name] = told
         share(done, len(asks), ask.name)
@@ -158,7 +158,7 @@ def _share(report: Report | None, begin: float, end: float) -> Callable[[int, in
     return share
 
 
-def _answer(ask: Ask, told: Told) -> Answer:
+def _answer(ask: Ask, told: Finding) -> Answer:
     if told.error is None:
         found: Answer = told.found
         return found

@@ -18,7 +18,7 @@ from experiments.pools import Pool
 from experiments.spec import Spec
 from experiments.store import Store
 from experiments.suite.catalogue import EXPERIMENTS, Experiment
-from experiments.suite.results import Results, Row
+from experiments.suite.findings import Findings, Row
 from experiments.sweep_run import Watch, sweep, wanted
 from experiments.table_rows import Points, Summary
 
@@ -90,7 +90,7 @@ def run_suite(
             yield Finished(experiment, text, outcome.failed)
             continue
         with Store(folder) as store:
-            rows, sentence = experiment.tell(Results(spec, _points(spec, store)))
+            rows, sentence = experiment.tell(Findings(spec, _points(spec, store)))
             if experiment.name in _with_data() and data is None:
                 sentence += " (Lengths are declared by the quantiles of Azure's public trace.)"
             with store.publishing() as part:

@@ -6,14 +6,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from experiments.facts import milliseconds, number
-from experiments.suite.results import Results, Row, secs, times
+from experiments.suite.findings import Findings, Row, secs, times
 
 Told = tuple[list[Row], str]
 TTFT_S = 1.0
 """The time to the first token up to which a load counts as carried."""
 
 
-def load(results: Results) -> Told:
+def load(results: Findings) -> Told:
     """Up to which rate each scheduler keeps the first token within a second, and at what TPOT."""
     rows = results.table(
         ["ttft_p50_s", "ttft_p99_s", "tpot_p50_s", "tpot_p99_s", "attainment", "requests_per_s"]
@@ -47,7 +47,7 @@ def load(results: Results) -> Told:
     return rows, f"TTFT p99 stays within {TTFT_S:g} s {'; '.join(texts)}: {why}. And {tail}."
 
 
-def knee(results: Results) -> Told:
+def knee(results: Findings) -> Told:
     """Where slots stop being free."""
     rows = results.table(["output_tokens_per_s", "tpot_mean_s", "running_mean"])
     axis, keys = results.axis("server.slots")
@@ -71,7 +71,7 @@ def knee(results: Results) -> Told:
     )
 
 
-def chunk(results: Results) -> Told:
+def chunk(results: Findings) -> Told:
     """What a larger budget buys and costs."""
     metrics = ["ttft_p50_s", "ttft_p99_s", "tpot_p50_s", "tpot_p99_s", "itl_p99_s", "itl_max_s"]
     rows = results.table(metrics)
@@ -94,7 +94,7 @@ def chunk(results: Results) -> Told:
     )
 
 
-def host(results: Results) -> Told:
+def host(results: Findings) -> Told:
     """How much of the host's time shows."""
     rows = results.table(["output_tokens_per_s", "tpot_mean_s", "host_wait_share"])
     axis, keys = results.axis()
@@ -115,7 +115,7 @@ def host(results: Results) -> Told:
     )
 
 
-def memory(results: Results) -> Told:
+def memory(results: Findings) -> Told:
     """What reservation keeps out, and which way back from preemption is cheaper."""
     metrics = ["output_tokens_per_s", "running_mean", "kv_effective_share", "preemptions"]
     rows = results.table([*metrics, "recomputed_tokens", "swapped_blocks", "swap_wait_s"])
@@ -141,7 +141,7 @@ def memory(results: Results) -> Told:
     )
 
 
-def fairness(results: Results) -> Told:
+def fairness(results: Findings) -> Told:
     """Whom an order lets wait."""
     rows = results.table(["queue_p50_s", "queue_p99_s", "queue_max_s", "bypassed_max"])
     axis, keys = results.axis()
@@ -159,7 +159,7 @@ def fairness(results: Results) -> Told:
     )
 
 
-def tenants(results: Results) -> Told:
+def tenants(results: Findings) -> Told:
     """What a heavy tenant does to a light one."""
     rows = results.table(["attainment", "jain_service", "output_tokens_per_s"])
     axis, keys = results.axis("workload.arrivals.rate_per_s")
@@ -174,7 +174,7 @@ def tenants(results: Results) -> Told:
     )
 
 
-def burst(results: Results) -> Told:
+def burst(results: Findings) -> Told:
     """What bursts do, whatever decides the iterations."""
     rows = results.table(["ttft_p50_s", "ttft_p99_s", "tpot_p99_s", "attainment", "queue_max_s"])
     axis, keys = results.axis()
@@ -193,4 +193,4 @@ def burst(results: Results) -> Told:
     )
 
 
-Teller = Callable[[Results], Told]
+Teller = Callable[[Findings], Told]

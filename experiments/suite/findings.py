@@ -18,7 +18,7 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Results:
+class Findings:
     """The summaries of a sweep, and the spec that they are of."""
 
     spec: Spec
