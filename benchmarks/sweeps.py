@@ -18,10 +18,10 @@ import pandas as pd
 
 from experiments.load import spec_of
 from experiments.painter import Painter
+from experiments.point_cells import Cells, Works
 from experiments.pools import processes
 from experiments.spec import Spec
 from experiments.sweep_run import sweep
-from experiments.works import Cells, Works
 
 WANTED_SPEEDUP, WANTED_OVERHEAD_S, WANTED_TOY_S, WANTED_LOAD_S = 1.8, 0.020, 600.0, 2.0
 SCHEDULERS = {"static": {"kind": "static"}, "mixed": {"kind": "mixed"}}

@@ -12,8 +12,8 @@ from typing import Any
 
 from experiments.spec import Spec
 from experiments.spec_order import OwnOrder
+from experiments.spec_resolved import written
 from experiments.spec_step_time import Profile
-from experiments.written import written
 from workloads import file_sha256
 
 NOT_OF_A_CELL = ("name", "description", "seeds", "sweep")

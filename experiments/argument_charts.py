@@ -1,4 +1,4 @@
-"""Draws the figures of `experiments.spec_arguments`, from what `experiments.arguments` computed."""
+"""Draws what `experiments.argument_figures` computed for `experiments.spec_argument_figures`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from matplotlib.figure import Figure as Sheet
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from experiments.arguments import Bar, Curve, Speedup, unexplained
+from experiments.argument_figures import Bar, Curve, Speedup, unexplained
 from experiments.intervals import Estimate
 from experiments.looks import Look, looks_of
 from experiments.pictures import metric_label
-from experiments.spec_arguments import CurvesFigure, SpeedupFigure, WaterfallFigure
+from experiments.spec_argument_figures import CurvesFigure, SpeedupFigure, WaterfallFigure
 from experiments.spec_figure import Figure, Mark
 from experiments.style import EDGE, WIDTHS, legend_below
 

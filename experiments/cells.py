@@ -14,7 +14,6 @@ from experiments.cluster_cells import (
     write_cluster_cell,
 )
 from experiments.cluster_parts import write_tally
-from experiments.effect import without_effect
 from experiments.names import REQUESTS, SUMMARY
 from experiments.record import NAME as RECORD
 from experiments.record import write_record
@@ -22,6 +21,7 @@ from experiments.request_names import labels_of
 from experiments.saturation import saturation
 from experiments.strips import CellResult, window_of
 from experiments.warmup import without_warmup
+from experiments.without_effect import without_effect
 from sim import (
     Analysis,
     Source,

@@ -20,7 +20,7 @@ from experiments.figures import COLOURS
 from experiments.looks import Look, looks_of
 from experiments.pictures import Panel, Series
 from experiments.sketches import Lanes, Passes, Waits
-from experiments.spec_arguments import ARGUMENTS
+from experiments.spec_argument_figures import ARGUMENTS
 from experiments.spec_figure import Figure
 from experiments.spec_figures import (
     BarsFigure,

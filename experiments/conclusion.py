@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from experiments.about import write_about
 from experiments.causes import question
 from experiments.facts import Known
 from experiments.names import FAILED, TABLE
 from experiments.painter import Painter
 from experiments.pictures import Pictures
+from experiments.printed import remarks, told
+from experiments.run_json import write_about
 from experiments.spec import Spec
 from experiments.summary_csv import write_summary
 from experiments.table_rows import Points, Summary
-from experiments.told import remarks, told
 
 
 def conclude(

@@ -15,8 +15,8 @@ from experiments.reading import Reading
 from experiments.spec import Shared, Spec, Variant
 from experiments.spec_files import OPTIONS, file_paths
 from experiments.spec_memory import NO_ROOM
+from experiments.spec_rules import missing_files
 from experiments.sweep import Point, points_of
-from experiments.whole import missing_files
 from experiments.yaml_source import read_document
 
 

@@ -18,9 +18,9 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.lives import NONE, LifeWords, Lives, lives_of, preempts
 from experiments.output import OutputError
 from experiments.results import Results, Saved
+from experiments.stay_reasons import NONE, LifeWords, Lives, lives_of, preempts
 from experiments.stretches import NOBODY, Stretches, stretches
 from sim import Analysis, Cell, Reason, State
 from sim.boundaries import Boundaries

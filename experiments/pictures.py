@@ -9,13 +9,19 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from experiments.arguments import UnreachedError, bars_of, closed_forms, curves_of, speedups_of
+from experiments.argument_figures import (
+    UnreachedError,
+    bars_of,
+    closed_forms,
+    curves_of,
+    speedups_of,
+)
 from experiments.axis import Axis, axis_of, lines_along
 from experiments.looks import Look, looks_of
 from experiments.painter import Painter
 from experiments.sketches import lanes_of, passes_of, waits_of
 from experiments.spec import Spec
-from experiments.spec_arguments import (
+from experiments.spec_argument_figures import (
     ARGUMENTS,
     CurvesFigure,
     SpeedupFigure,

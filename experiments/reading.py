@@ -18,6 +18,15 @@ from experiments.names import check_name
 from experiments.spec import Head, Spec
 from experiments.spec_figures import figures_that_cannot_be
 from experiments.spec_order import OwnOrder
+from experiments.spec_rules import (
+    clusters_in_a_plan,
+    endless_backlog,
+    front_end_before_whom,
+    home_of,
+    retries_without_a_time_out,
+    unknown_names,
+    without_an_end,
+)
 from experiments.spec_server import (
     NOT_FOR_STATIC,
     SCHEDULER_KINDS,
@@ -28,15 +37,6 @@ from experiments.spec_server import (
 )
 from experiments.spec_step_time import AnyStepTime
 from experiments.spec_workload import WORKLOADS, AnyWorkload, Workload
-from experiments.whole import (
-    clusters_in_a_plan,
-    endless_backlog,
-    front_end_before_whom,
-    home_of,
-    retries_without_a_time_out,
-    unknown_names,
-    without_an_end,
-)
 
 _STEP_TIME: TypeAdapter[AnyStepTime] = TypeAdapter(AnyStepTime)
 

@@ -12,7 +12,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from experiments import about
+from experiments import run_json
 from experiments.cell import COLUMNS
 from experiments.names import FAILED, SPEC, SUMMARY, cell_folders
 from experiments.output import MARKER, OutputError
@@ -75,8 +75,8 @@ class Results:
 
     @cached_property
     def about(self) -> dict[str, Any]:
-        """What `experiments.about` wrote; empty in the folder of a run that wrote nothing."""
-        path = self.folder / about.NAME
+        """What `experiments.run_json` wrote; empty in the folder of a run that wrote nothing."""
+        path = self.folder / run_json.NAME
         return json.loads(_text(path)) if path.is_file() else {}
 
     @property

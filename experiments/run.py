@@ -15,12 +15,12 @@ from experiments.names import SPEC
 from experiments.output import inside, staged
 from experiments.painter import Painter
 from experiments.pictures import Pictures, frame_of
+from experiments.point_cells import Cells, Works, failure
 from experiments.progress import Report
 from experiments.spec import Spec
+from experiments.spec_resolved import resolve
 from experiments.strips import CellResult, draw_batches
 from experiments.table_rows import Summary
-from experiments.works import Cells, Works, failure
-from experiments.written import resolve
 from experiments.yaml_write import dump_yaml
 from sim import Analysis
 from sim.cluster import ClusterAnalysis, Tally

@@ -20,7 +20,7 @@ from experiments.fields import (
     moved,
 )
 from experiments.models import Kinds, inlined_schema
-from experiments.spec_arguments import ARGUMENTS
+from experiments.spec_argument_figures import ARGUMENTS
 from experiments.spec_figure import Figure, Mark, Metrics
 from experiments.sweep import sweep_of
 

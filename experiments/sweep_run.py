@@ -18,10 +18,10 @@ from experiments.pictures import Pictures, frame_of
 from experiments.pools import Pool, PoolError
 from experiments.run import Outcome
 from experiments.spec import Spec, Variant
+from experiments.spec_resolved import content_hash, resolve
 from experiments.store import Names, Store
 from experiments.table_rows import Summary
 from experiments.task import Answer, Task, packed
-from experiments.written import content_hash, resolve
 from experiments.yaml_write import dump_yaml
 from sim.cluster import Tally
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from experiments.cell import Cell
 from experiments.cells import lines_of, numbers_of, simulate_cell
+from experiments.point_cells import Cells, Works, failure
 from experiments.spec import Variant
-from experiments.works import Cells, Works, failure
 from sim.cluster import Tally
 from workloads import TraceError
 

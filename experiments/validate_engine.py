@@ -24,8 +24,8 @@ from calibrate.report import document, verdict
 from calibrate.trial import Trial, run_trial
 from calibrate.validation import predicted
 from experiments.parts import policy_of, server_of
+from experiments.point_cells import Works
 from experiments.spec import Spec
-from experiments.works import Works
 from sim import Chunked, Trace
 
 TABLES = ("bars", "latencies", "iterations", "ranking", "each")

@@ -40,8 +40,8 @@ from experiments.profiles import profiles_of
 from experiments.progress import Report
 from experiments.spec import Spec, Variant
 from experiments.spec_plan import Plan
+from experiments.spec_resolved import content_hash, resolve
 from experiments.task import packed
-from experiments.written import content_hash, resolve
 from experiments.yaml_write import dump_yaml
 
 LOOKED_AT = 0.85

@@ -18,8 +18,8 @@ from experiments.plan.rates import place_of, rate_at, replicas_for
 from experiments.plan.sample import Sample
 from experiments.plan.search import CLOSE, highest, own_edges
 from experiments.plan.targets import failing, unsure, value_of
+from experiments.point_cells import failure
 from experiments.spec_step_time import Profile
-from experiments.works import failure
 from sim.catalogue import NS
 from workloads import TraceError
 

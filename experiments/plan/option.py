@@ -19,10 +19,10 @@ from experiments.plan.sample import Sample, sampled
 from experiments.plan.search import Runs
 from experiments.plan.streams import Streams
 from experiments.plan.targets import slo_of_plan, targets_of
+from experiments.point_cells import Cells
 from experiments.spec import Variant
 from experiments.spec_order import RandomOrder
 from experiments.spec_plan import Plan
-from experiments.works import Cells
 from sim import Trace
 from sim.catalogue import NS
 from sim.steptime import StepTimeError, scaled

@@ -19,9 +19,9 @@ from fractions import Fraction
 import numpy as np
 
 from experiments.plan.faults import wrong
+from experiments.point_cells import Works
 from experiments.spec import Spec
 from experiments.spec_plan import PlanDemand
-from experiments.works import Works
 from sim import Trace
 from workloads import arrivals as at
 from workloads.checks import exactly

@@ -8,9 +8,9 @@ from experiments.compare import compared
 from experiments.facts import number
 from experiments.grid import Grid
 from experiments.pictures import Pictures
+from experiments.printed import common, titled
 from experiments.results import Results, Saved
 from experiments.sweep_table import MOST_TABLES, by_metric
-from experiments.told import common, titled
 from sim.metrics import METRICS
 
 MOST_CELLS = 40

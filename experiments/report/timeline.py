@@ -37,9 +37,9 @@ from bokeh.transform import transform
 from numpy.typing import NDArray
 
 from experiments.figures import COLOURS, STRANDED
-from experiments.lives import LifeWords
 from experiments.looks import Look
 from experiments.report.tracks import Track, Window
+from experiments.stay_reasons import LifeWords
 from experiments.stretches import NOBODY
 from experiments.style import EDGE
 from sim import Cell

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.lives import Lives, lives_of, preempts
 from experiments.output import OutputError
 from experiments.results import Saved
+from experiments.stay_reasons import Lives, lives_of, preempts
 from experiments.stretches import Stretches, stretches
 from sim import Analysis
 from sim.catalogue import NS

@@ -10,8 +10,8 @@ import pandas as pd
 from experiments.cell import COLUMNS, Cell
 from experiments.cells import numbers_of, simulate_cell
 from experiments.load import load_spec
+from experiments.point_cells import Cells, Works
 from experiments.spec import Spec, Variant
-from experiments.works import Cells, Works
 from sim import Analysis
 
 SHIPPED = Path(__file__).parent.parent / "configs"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.lives import LEFT, LifeWords, Lives, lives_of, preempts, seconds
+from experiments.stay_reasons import LEFT, LifeWords, Lives, lives_of, preempts, seconds
 from experiments.stretches import NOBODY, Stretches, stretches
 from sim import Analysis, Cell, Reason
 

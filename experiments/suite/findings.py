@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from experiments.arguments import at_limit, per_seed
+from experiments.argument_figures import at_limit, per_seed
 from experiments.axis import Axis, axis_of
 from experiments.facts import milliseconds, number
 from experiments.intervals import Estimate, estimate

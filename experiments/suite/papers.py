@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from experiments.arguments import Bar, bars_of, closed_forms, speedups_of, unexplained
+from experiments.argument_figures import Bar, bars_of, closed_forms, speedups_of, unexplained
 from experiments.facts import number
-from experiments.spec_arguments import SpeedupFigure, WaterfallFigure
+from experiments.spec_argument_figures import SpeedupFigure, WaterfallFigure
 from experiments.suite.findings import Findings, Row, times
 
 Told = tuple[list[Row], str]

@@ -16,8 +16,8 @@ from experiments.cells import numbers_of, simulate_cell
 from experiments.cluster_cells import numbers_of_tally
 from experiments.faults import SpecError
 from experiments.load import spec_of
+from experiments.point_cells import Cells, Works
 from experiments.run import run
-from experiments.works import Cells, Works
 from sim import Trace
 from sim.cluster import ClusterAnalysis
 from workloads.generate import Sampled, make_source

@@ -21,7 +21,7 @@ from experiments.pictures import (
 )
 from experiments.run import run
 from experiments.spec_figures import BarsFigure, LinesFigure
-from experiments.written import content_hash
+from experiments.spec_resolved import content_hash
 
 POINTS = {
     "a": {"schedulers.mixed.slots": 1, "schedulers.mixed.kind": "mixed"},

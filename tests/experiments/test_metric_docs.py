@@ -16,7 +16,7 @@ from experiments.cells import numbers_of, simulate_cell
 from experiments.cluster_cells import MORE, REPLICA_COLUMNS
 from experiments.load import spec_of
 from experiments.plan.command import plan
-from experiments.works import Cells, Works
+from experiments.point_cells import Cells, Works
 from sim.catalogue import METRICS
 from sim.groups import GROUP_NAMES
 from sim.metrics import NAMES

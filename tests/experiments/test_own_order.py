@@ -8,7 +8,7 @@ from experiments.faults import SpecError
 from experiments.load import check_spec, spec_of
 from experiments.own_order import order_file
 from experiments.parts import order_of, server_of
-from experiments.written import content_hash, resolve
+from experiments.spec_resolved import content_hash, resolve
 from experiments.yaml_write import dump_yaml
 from sim.orders import Order
 

@@ -6,8 +6,8 @@ import json
 import pytest
 
 from experiments.load import check_spec, load_spec
+from experiments.point_cells import Works
 from experiments.run import run
-from experiments.works import Works
 
 HEAD = """\
 name: lab

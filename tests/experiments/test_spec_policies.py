@@ -19,8 +19,8 @@ from experiments.parts import (
 )
 from experiments.spec import json_schema
 from experiments.spec_order import ORDERS
+from experiments.spec_resolved import content_hash, resolve
 from experiments.spec_server import NOT_FOR_STATIC
-from experiments.written import content_hash, resolve
 from experiments.yaml_source import document_of
 from experiments.yaml_write import dump_yaml
 from sim import orders

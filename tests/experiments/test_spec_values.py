@@ -13,8 +13,8 @@ from experiments.faults import SpecError
 from experiments.load import check_spec, spec_of
 from experiments.spec import json_schema
 from experiments.spec_order import FcfsOrder
+from experiments.spec_resolved import content_hash, resolve
 from experiments.spec_server import SCHEDULERS
-from experiments.written import content_hash, resolve
 from experiments.yaml_write import dump_yaml
 
 BASE = {

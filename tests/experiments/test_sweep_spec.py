@@ -14,8 +14,8 @@ from experiments.faults import SpecError
 from experiments.load import load_spec, spec_of
 from experiments.names import check_name
 from experiments.spec import Spec
+from experiments.spec_resolved import content_hash, resolve
 from experiments.sweep import MOST_POINTS, points_of
-from experiments.written import content_hash, resolve
 from experiments.yaml_write import dump_yaml
 
 RATE, SLOTS = "workload.arrivals.rate_per_s", "server.slots"

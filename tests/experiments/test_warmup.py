@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from experiments.faults import SpecError
 from experiments.load import spec_of
 from experiments.run import run
+from experiments.spec_resolved import content_hash
 from experiments.warmup import BATCH, FEWEST, LAST, judged, latencies, mser5, rates, without_warmup
-from experiments.written import content_hash
 from sim import (
     Affine,
     Analysis,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from sampled import TOPICS, policy_case
 
-from experiments.lives import CAME, HELD_BACK, LEFT, NONE, LifeWords, lives_of
+from experiments.stay_reasons import CAME, HELD_BACK, LEFT, NONE, LifeWords, lives_of
 from sim import (
     Analysis,
     Constant,

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.argument_charts import draw_speedups, draw_waterfall
-from experiments.arguments import (
+from experiments.argument_figures import (
     Speedup,
     UnreachedError,
     at_limit,
@@ -27,7 +27,7 @@ from experiments.faults import SpecError
 from experiments.intervals import estimate
 from experiments.load import spec_of
 from experiments.pools import alone
-from experiments.spec_arguments import CurvesFigure, SpeedupFigure, WaterfallFigure
+from experiments.spec_argument_figures import CurvesFigure, SpeedupFigure, WaterfallFigure
 from experiments.sweep_run import sweep
 from sim.theory import md1
 

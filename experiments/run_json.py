@@ -11,9 +11,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 from experiments.pictures import Frame
+from experiments.printed import Remarks
 from experiments.profiles import profiles_of
 from experiments.spec import Spec
-from experiments.told import Remarks
 
 NAME = "run.json"
 PACKAGES = ("itersim", "numpy", "scipy", "simpy")

@@ -1,5 +1,7 @@
-"""What the figures of `experiments.spec_arguments` show, computed from summaries: curves, speed-ups
-and waterfalls. Draws nothing."""
+"""What figures that make an argument show, from summaries: curves, speed-ups and waterfalls.
+
+`experiments.spec_argument_figures` says what is asked for. Draws nothing.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from experiments.axis import Axis, axis_of, lines_along
 from experiments.axis import Points as Swept
 from experiments.intervals import CONFIDENCE, Estimate, estimate
 from experiments.spec import Spec
-from experiments.spec_arguments import CurvesFigure, SpeedupFigure, Step, WaterfallFigure
+from experiments.spec_argument_figures import CurvesFigure, SpeedupFigure, Step, WaterfallFigure
 from experiments.spec_workload import SampledWorkload
 from experiments.table_rows import Points, Seeds, Summary, estimated
 from sim.theory import iteration_level_speedup, stages_at_work

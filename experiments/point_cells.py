@@ -22,7 +22,7 @@ from experiments.parts import (
 )
 from experiments.spec import Spec, Variant
 from experiments.spec_order import OwnOrder, order_kind
-from experiments.written import content_hash
+from experiments.spec_resolved import content_hash
 from sim import InvariantError, Source, StepTimeError, Trace, TraceSource, UnservableError
 from workloads import TraceFile, TraceSettings, dressed, make_source, read_trace
 
