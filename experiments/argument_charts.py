@@ -15,9 +15,9 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from experiments.argument_figures import Bar, Curve, Speedup, unexplained
+from experiments.figures_shown import metric_label
 from experiments.intervals import Estimate
 from experiments.looks import Look, looks_of
-from experiments.pictures import metric_label
 from experiments.spec_argument_figures import CurvesFigure, SpeedupFigure, WaterfallFigure
 from experiments.spec_figure import Figure, Mark
 from experiments.style import EDGE, WIDTHS, legend_below
@@ -37,7 +37,7 @@ WRAPPED = 42  # letters of a condition on one line
 
 
 def sheet_of(figure: Figure, what: Any, looks: Mapping[str, Look]) -> Sheet:
-    """The figure of *what* `experiments.pictures` computed for it."""
+    """The figure of *what* `experiments.figures_shown` computed for it."""
     if isinstance(figure, CurvesFigure):
         return _curves(figure, what, looks)
     if isinstance(figure, SpeedupFigure):

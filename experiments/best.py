@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from experiments.facts import number
-from experiments.pictures import metric_label
+from experiments.figures_shown import metric_label
 from experiments.spec import Spec
 from experiments.spec_figure import DRAWN
 from experiments.table_rows import Summary, is_better_low

@@ -14,12 +14,12 @@ from experiments.cluster_cells import (
     write_cluster_cell,
 )
 from experiments.cluster_parts import write_tally
+from experiments.membership_strips import CellResult, window_of
 from experiments.names import REQUESTS, SUMMARY
 from experiments.record import NAME as RECORD
 from experiments.record import write_record
 from experiments.request_names import labels_of
 from experiments.saturation import saturation
-from experiments.strips import CellResult, window_of
 from experiments.warmup import without_warmup
 from experiments.without_effect import without_effect
 from sim import (

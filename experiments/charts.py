@@ -1,4 +1,4 @@
-"""Draws the `figures:` of a spec. A function takes what `experiments.pictures` keeps, and axes."""
+"""Draws the `figures:` of a spec. A function takes what `experiments.figures_shown` keeps, and axes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from matplotlib.ticker import MaxNLocator
 
 from experiments.argument_charts import draw_marks, plain_logarithms, sheet_of
 from experiments.axis import Axis
-from experiments.figures import COLOURS
+from experiments.figures_shown import Panel, Series
 from experiments.looks import Look, looks_of
-from experiments.pictures import Panel, Series
+from experiments.membership_charts import COLOURS
 from experiments.sketches import Lanes, Passes, Waits
 from experiments.spec_argument_figures import ARGUMENTS
 from experiments.spec_figure import Figure
@@ -40,7 +40,7 @@ WAITING, HELD, TOKEN, LATE, IN_TIME = "#DDDDDD", "#BBD7EA", "#1F4E79", "#C0392B"
 
 
 def draw(figure: Figure, what: Any, looks: Looks, path: Path) -> None:
-    """Draw *figure* of *what* `experiments.pictures` kept for it, as a PNG at *path* and a PDF
+    """Draw *figure* of *what* `experiments.figures_shown` kept for it, as a PNG at *path* and a PDF
     beside it; the same bytes every time."""
     with in_style():
         if isinstance(figure, LinesFigure | BarsFigure):

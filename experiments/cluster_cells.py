@@ -12,11 +12,11 @@ import numpy as np
 from experiments import csvs
 from experiments.cell import NOT_ASKED, Cell, requests_hash, summary_bytes
 from experiments.csvs import REQUESTS, request_columns, table, whole
+from experiments.membership_strips import CellResult, window_of
 from experiments.names import REQUESTS as FILE
 from experiments.names import SUMMARY
 from experiments.request_names import labels_of
 from experiments.saturation import NOTHING, saturation
-from experiments.strips import CellResult, window_of
 from experiments.without_effect import without_effect
 from sim import membership
 from sim.cluster import Cluster, ClusterAnalysis, Tally, cluster_summary, tally_of

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from experiments.cell import Cell, summary_bytes
 from experiments.cluster_cells import numbers_of_tally, write_replicas
+from experiments.membership_strips import CellResult
 from experiments.names import SUMMARY
 from experiments.parts import workload_of
 from experiments.point_cells import Works
 from experiments.spec import Spec
 from experiments.spec_workload import SampledWorkload
-from experiments.strips import CellResult
 from sim import Analysis, Membership, Trace, audit
 from sim.cluster import Cluster, Division, Tally, run_alone
 from sim.cluster.tally import about_life

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from experiments.causes import question
 from experiments.facts import Known
+from experiments.figures_shown import Pictures
 from experiments.names import FAILED, TABLE
 from experiments.painter import Painter
-from experiments.pictures import Pictures
 from experiments.printed import remarks, told
 from experiments.run_json import write_about
 from experiments.spec import Spec

@@ -100,7 +100,7 @@ def _paint(here: Connection, there: Connection) -> None:
     jobs: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     # a pipe holds little: what comes while matplotlib loads is taken out, so that nobody waits
     threading.Thread(target=_take, args=(there, jobs), daemon=True).start()
-    import experiments.figures  # noqa: F401  # loads matplotlib while the main process simulates
+    import experiments.membership_charts  # noqa: F401  # loads matplotlib while the main process simulates
 
     while job := jobs.get():
         there.send(_done(job))

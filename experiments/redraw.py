@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from experiments.figures_shown import Pictures
+from experiments.membership_strips import CellResult, draw_batches, window_of
 from experiments.painter import Painter
-from experiments.pictures import Pictures
 from experiments.request_names import labels_of
 from experiments.results import Results, Saved
-from experiments.strips import CellResult, draw_batches, window_of
 from sim import Analysis, membership
 
 MOST_POINTS = 24

@@ -14,9 +14,9 @@ from typing import Any
 
 from experiments import run_json
 from experiments.cell import COLUMNS
+from experiments.figures_shown import Frame
 from experiments.names import FAILED, SPEC, SUMMARY, cell_folders
 from experiments.output import MARKER, OutputError
-from experiments.pictures import Frame
 from experiments.record import NAME as RECORD
 from experiments.record import read_record
 from experiments.spec_arrivals import is_endless_backlog

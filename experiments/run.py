@@ -11,15 +11,15 @@ from experiments.cell import Cell
 from experiments.cells import simulate_cell, write_cell
 from experiments.conclusion import conclude
 from experiments.facts import Facts, facts_of
+from experiments.figures_shown import Pictures, frame_of
+from experiments.membership_strips import CellResult, draw_batches
 from experiments.names import SPEC
 from experiments.output import inside, staged
 from experiments.painter import Painter
-from experiments.pictures import Pictures, frame_of
 from experiments.point_cells import Cells, Works, failure
 from experiments.progress import Report
 from experiments.spec import Spec
 from experiments.spec_resolved import resolve
-from experiments.strips import CellResult, draw_batches
 from experiments.table_rows import Summary
 from experiments.yaml_write import dump_yaml
 from sim import Analysis

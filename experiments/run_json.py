@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 
-from experiments.pictures import Frame
+from experiments.figures_shown import Frame
 from experiments.printed import Remarks
 from experiments.profiles import profiles_of
 from experiments.spec import Spec

@@ -11,10 +11,10 @@ from typing import Any
 
 from experiments.address import Addresses
 from experiments.conclusion import conclude
+from experiments.figures_shown import Pictures, frame_of
 from experiments.names import FAILED, SPEC, TABLE, cell_folders
 from experiments.output import OutputError
 from experiments.painter import Painter
-from experiments.pictures import Pictures, frame_of
 from experiments.pools import Pool, PoolError
 from experiments.run import Outcome
 from experiments.spec import Spec, Variant

@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 
 from experiments.compare import SATURATED, shown_difference, shown_estimate
+from experiments.figures_shown import metric_label
 from experiments.grid import Grid, rendered
 from experiments.intervals import Estimate, difference
-from experiments.pictures import metric_label
 from experiments.table_rows import Points, Seeds, estimated, is_better_low, mean_of, unsteady
 
 MOST_TABLES = 3

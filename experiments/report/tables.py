@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from experiments.compare import compared
 from experiments.facts import number
+from experiments.figures_shown import Pictures
 from experiments.grid import Grid
-from experiments.pictures import Pictures
 from experiments.printed import common, titled
 from experiments.results import Results, Saved
 from experiments.sweep_table import MOST_TABLES, by_metric

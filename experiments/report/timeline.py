@@ -36,8 +36,8 @@ from bokeh.plotting import figure
 from bokeh.transform import transform
 from numpy.typing import NDArray
 
-from experiments.figures import COLOURS, STRANDED
 from experiments.looks import Look
+from experiments.membership_charts import COLOURS, STRANDED
 from experiments.report.tracks import Track, Window
 from experiments.stay_reasons import LifeWords
 from experiments.stretches import NOBODY

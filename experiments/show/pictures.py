@@ -22,11 +22,11 @@ from experiments.charts import (
     draw_lanes,
     draw_passes,
 )
-from experiments.figures import XLABEL, draw_membership, legend_handles, rows_of
+from experiments.membership_charts import XLABEL, draw_membership, legend_handles, rows_of
+from experiments.membership_strips import Strip, window_of
 from experiments.request_names import labels_of
 from experiments.sketches import lanes_of, passes_of
 from experiments.spec_figures import TimelineFigure
-from experiments.strips import Strip, window_of
 from experiments.style import WIDTHS, in_style
 from sim import Analysis, membership, summary
 

@@ -12,7 +12,7 @@ from html import escape
 from itertools import count
 from pathlib import Path
 
-from experiments.figures import COLOURS, STRANDED
+from experiments.membership_charts import COLOURS, STRANDED
 from experiments.show.steps import Square, Step, Walk, walks_of
 from sim import Analysis, Cell
 

@@ -12,8 +12,8 @@ from matplotlib.figure import Figure as Sheet
 from experiments.axis import Axis
 from experiments.causes_at_point import cause
 from experiments.charts import _timeline, _waits, draw_lines
+from experiments.figures_shown import Panel, Series
 from experiments.load import spec_of
-from experiments.pictures import Panel, Series
 from experiments.run import run
 from experiments.sketches import Lane, Lanes, Waits
 from experiments.spec_figures import LinesFigure, TimelineFigure, WaitsFigure

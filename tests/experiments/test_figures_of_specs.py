@@ -9,8 +9,7 @@ import pytest
 
 from experiments.axis import axis_of, lines_along, number_in
 from experiments.faults import SpecError
-from experiments.load import load_spec, spec_of
-from experiments.pictures import (
+from experiments.figures_shown import (
     Panel,
     Pictures,
     Series,
@@ -19,6 +18,7 @@ from experiments.pictures import (
     frame_of,
     panels_of,
 )
+from experiments.load import load_spec, spec_of
 from experiments.run import run
 from experiments.spec_figures import BarsFigure, LinesFigure
 from experiments.spec_resolved import content_hash

@@ -121,7 +121,7 @@ from pathlib import Path
 from experiments.axis import Axis
 from experiments.charts import draw
 from experiments.looks import looks_of
-from experiments.pictures import Panel, Series
+from experiments.figures_shown import Panel, Series
 from experiments.spec_figures import LinesFigure
 
 series = [Series(name, (1.0, 2.0), (0.1, 0.1)) for name in ("static", "mixed", "my own")]

@@ -79,7 +79,7 @@ def paint(
     names: Sequence[str] | None,
     pdf: bool = False,
 ) -> None:
-    """See `experiments.figures.save_strips`."""
-    from experiments.figures import save_strips
+    """See `experiments.membership_charts.save_strips`."""
+    from experiments.membership_charts import save_strips
 
     save_strips(strips, each, whole, names, pdf)

@@ -18,8 +18,8 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 from PIL import Image
 
+from experiments.membership_strips import MOST_SLOTS, Strip
 from experiments.request_names import name_of
-from experiments.strips import MOST_SLOTS, Strip
 from experiments.style import EDGE, WIDTHS, in_style, save_pdf
 from sim import Cell, Membership
 
