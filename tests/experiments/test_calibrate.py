@@ -14,7 +14,7 @@ from calibrate.design import Limits
 from calibrate.faults import CalibrationError
 from calibrate.overheads import Copies
 from calibrate.profile import load_profile
-from experiments import cli
+from experiments.__main__ import main
 
 LIMITS = Limits(slots=4, context=64, budget=32, step_tokens=96, kv_blocks=40)
 
@@ -85,7 +85,7 @@ def itersim(monkeypatch, capsys, tmp_path):
     def call(*words):
         monkeypatch.setattr(sys, "argv", ["itersim", *map(str, words)])
         with pytest.raises(SystemExit) as caught:
-            cli.main()
+            main()
         captured = capsys.readouterr()
         return caught.value.code or 0, captured.out, captured.err
 

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from experiments import cli
+from experiments.__main__ import main
 from experiments.models import kind_of
 from experiments.policies import GROUPS, ORDERS, PREDICTORS, SCHEDULERS
 from experiments.policy_list import PARTS, default_of, in_full, model_of, whole_list
@@ -116,7 +116,7 @@ def test_the_command_prints_the_list_or_one(monkeypatch, capsys):
     def call(*words):
         monkeypatch.setattr(sys, "argv", ["itersim", "policies", *words])
         with pytest.raises(SystemExit) as caught:
-            cli.main()
+            main()
         out, err = capsys.readouterr()
         return caught.value.code or 0, out, err
 
