@@ -1,4 +1,4 @@
-"""Draws the `figures:` of a spec. A function takes what `experiments.figures_shown` keeps, and axes."""
+"""Draws the `figures:` of a spec: functions of what `experiments.figures_shown` keeps, and axes."""
 
 from __future__ import annotations
 
