@@ -313,7 +313,7 @@ REMEDIES = {
     "exceeds_token_budget": "the prompt exceeds the token budget: raise max_batched_tokens, or use "
     "kind: chunked",
     "exceeds_context": "prompt and limit exceed max_context_tokens",
-    "hopeless": "the deadline was out of reach, and order: edf sheds such requests",
+    "hopeless": "out of reach: an order with `shed`, or with shed_ns of its own, gives them up",
     "kv_exhausted": "preemption: reject ends whom a lack of blocks preempts: raise kv_blocks, or "
     "say recompute",
 }

@@ -137,7 +137,7 @@ class AsyncReplica(IterationReplica):
         if not planned.decodes and not planned.chunks:
             self.record.moves += moves
             if not self.ahead and not (decision and decision.preempted):
-                raise InvariantError(f"at {now} ns nobody can run, although somebody waits")
+                raise InvariantError(self.stuck(now))
             return None
         planned.moves = moves
         self._advance(planned)
