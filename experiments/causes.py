@@ -43,6 +43,8 @@ def question(spec: Spec) -> Rule | None:
         return _reservation
     if len({(s.kind, s.head_of_line) for s in spec.schedulers.values()}) > 1:
         return _blocking
+    if len({order_kind(s.order) for s in spec.schedulers.values()}) > 1:
+        return _turns
     return None
 
 
@@ -166,6 +168,28 @@ def _starvation(spec: Spec, points: Points, facts: Known) -> str:
             f"of {seconds(short[aged])} instead of {seconds(short[plain])}"
         )
     return f"{told}."
+
+
+def _turns(spec: Spec, points: Points, facts: Known) -> str:
+    """Who goes first decides who waits: of every scheduler, the waits and who was passed by."""
+    cells = points[None]
+    middle, longest = known(cells, "queue_p50_s"), known(cells, "queue_max_s")
+    passed = known(cells, "bypassed_max")
+    if not middle or not longest or not passed or not any(passed.values()):
+        return ""
+    return (
+        "; ".join(
+            f"under {name} the median wait is {seconds(middle[name])}, the longest "
+            f"{seconds(longest[name])}, and "
+            + (
+                f"one request sees {number(passed[name])} later ones go first"
+                if passed[name]
+                else "nobody is passed by a later one"
+            )
+            for name in cells
+        ).replace("under", "Under", 1)
+        + "."
+    )
 
 
 def _reservation(spec: Spec, points: Points, facts: Known) -> str:

@@ -13,6 +13,7 @@ ABREAST, ABREAST_PAIRED = 3, 2  # schedulers beside the first in one table; with
 NAMED = 3  # schedulers whose waits a sentence names one by one
 UNSURE, SATURATED = "*", "†"
 WORTH_TELLING = 0.01  # a difference below one in a hundred is none
+LIKE_CHANCE = 0.05  # of the largest of thousands of gaps, which a single batch decides
 
 
 def comparison(cells: Mapping[str, Seeds], title: str, backlog: bool = False) -> str:
@@ -174,6 +175,11 @@ def _cause_of_latency(cells: Mapping[str, Seeds]) -> str:
             told.append(
                 f"the longest gap between two tokens is {number(stalls[longest] * 1e3)} ms under "
                 f"{'all schedulers' if len(cells) > 1 else longest}"
+            )
+        elif stalls[longest] - stalls[shortest] < LIKE_CHANCE * stalls[longest]:
+            told.append(
+                f"the longest gap between two tokens is {number(stalls[shortest] * 1e3)} to "
+                f"{number(stalls[longest] * 1e3)} ms"
             )
         else:
             told.append(
@@ -351,6 +357,7 @@ def notes(
         )
     for name, seeds in cells.items():
         offered = sum(int(summary["offered"]) for summary in seeds)
+        of_all = f" of all {len(seeds)} seeds" if len(seeds) > 1 else ""
         if all(summary.get("without_effect") for summary in seeds):
             found.append(f"{name}: without effect: {seeds[0]['without_effect']}")
         if not offered:
@@ -366,16 +373,16 @@ def notes(
             if count:
                 what = what or _refusals(seeds)
                 found.append(
-                    f"{name}: {count:,} of {offered:,} requests were {what}; latencies are of "
-                    "those that got so far"
+                    f"{name}: {count:,} of {offered:,} requests{of_all} were {what}; latencies "
+                    "are of those that got so far"
                 )
         found += _saturated(name, seeds)
         outside = sum(int(summary["outside_range_iterations"]) for summary in seeds)
         if outside:
             every = sum(int(summary["iterations"]) for summary in seeds)
             found.append(
-                f"{name}: {outside:,} of {every:,} iterations lie outside what the step-time curve "
-                "was measured on; it was continued linearly there"
+                f"{name}: {outside:,} of {every:,} iterations{of_all} lie outside what the "
+                "step-time curve was measured on; it was continued linearly there"
             )
         if name in oracle:
             found.append(f"{name}: {oracle[name]}")
