@@ -50,6 +50,11 @@ class Settings:
     on: Mapping[str, Any]
     """The hardware and the versions: device name, torch, …"""
 
+    @property
+    def name(self) -> str:
+        """What its profile is called."""
+        return f"{self.model}-{self.on['device_slug']}-{self.dtype}"
+
     def as_dict(self) -> dict[str, Any]:
         data = asdict(self)
         return {**data.pop("limits"), **data, "on": dict(self.on)}

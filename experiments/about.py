@@ -9,11 +9,10 @@ import platform
 from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from experiments.pictures import Frame
+from experiments.profiles import profiles_of
 from experiments.spec import Spec
-from experiments.spec_step_time import Profile
 from experiments.told import Remarks
 
 NAME = "run.json"
@@ -54,7 +53,10 @@ def write_about(
             "python": platform.python_version(),
             **{name: version(name) for name in PACKAGES},
         },
-        "profiles": _profiles(spec),
+        "profiles": {
+            profile.name: {key: getattr(profile, key) for key in PROVENANCE}
+            for profile in profiles_of(spec)
+        },
         "read": list(dict.fromkeys(read)),
         "points": [
             {"point": key, "cause": remark.cause, "notes": remark.notes}
@@ -66,19 +68,3 @@ def write_about(
     }
     path = folder / NAME
     path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
-
-
-def _profiles(spec: Spec) -> dict[str, dict[str, Any]]:
-    """The profiles that the experiment's curves come from, by name."""
-    curves = [
-        variant.spec.step_time_of(name)
-        for variant in spec.variants()
-        for name in variant.spec.schedulers
-    ]
-    found = {}
-    for name in dict.fromkeys(curve.profile for curve in curves if isinstance(curve, Profile)):
-        from calibrate.profile import load_profile
-
-        profile = load_profile(name)
-        found[profile.name] = {key: getattr(profile, key) for key in PROVENANCE}
-    return found

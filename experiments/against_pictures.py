@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from experiments.style import in_style
-from experiments.validation_pictures import LABELS, MEASURED
+from experiments.validation_pictures import LABELS, MEASURED, draw_cdf, share_axis
 
 COLOURS = ("#CC3311", "#0077BB", "#009988", "#EE7733", "#AA3377")
 WIDE = 8.0
@@ -50,12 +49,12 @@ def draw_against(
 def _panel(axes: Axes, measured: pd.Series, simulated: Mapping[str, pd.Series], label: str) -> None:
     real = measured.dropna()
     unit, factor = ("ms", 1e3) if real.max() < 1.0 else ("s", 1.0)
-    _curve(axes, real * factor, MEASURED, "-", "measured")
+    draw_cdf(axes, real * factor, MEASURED, "-", "measured")
     lines = []
     for i, (name, values) in enumerate(simulated.items()):
         told = values.dropna()
         who = "simulated" if len(simulated) == 1 else name
-        _curve(axes, told * factor, COLOURS[i % len(COLOURS)], "--", who)
+        draw_cdf(axes, told * factor, COLOURS[i % len(COLOURS)], "--", who)
         error = told.mean() / real.mean() - 1.0
         lines.append(f"mean {error:+.1%}" if len(simulated) == 1 else f"{name} {error:+.1%}")
     box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.5}
@@ -65,10 +64,7 @@ def _panel(axes: Axes, measured: pd.Series, simulated: Mapping[str, pd.Series], 
         axes.set_xscale("log")
     else:
         axes.set_xlim(left=0)
-    axes.set_ylim(0, 1.02)
-    axes.set_xlabel(f"{label} [{unit}]")
-    axes.grid(color="#EEEEEE", linewidth=0.6)
-    axes.set_axisbelow(True)
+    share_axis(axes, f"{label} [{unit}]")
 
 
 def _points(
@@ -90,15 +86,6 @@ def _points(
     axes.plot(places, list(levels), label="measured", **style)  # type: ignore[arg-type]
     for i, (name, values) in enumerate(simulated.items()):
         who = "simulated" if len(simulated) == 1 else name
-        _curve(axes, values.dropna() * factor, COLOURS[i % len(COLOURS)], "--", who)
+        draw_cdf(axes, values.dropna() * factor, COLOURS[i % len(COLOURS)], "--", who)
     axes.set_xlim(left=0)
-    axes.set_ylim(0, 1.02)
-    axes.set_xlabel(f"{label} [{unit}]")
-    axes.grid(color="#EEEEEE", linewidth=0.6)
-    axes.set_axisbelow(True)
-
-
-def _curve(axes: Axes, values: pd.Series, colour: str, style: str, name: str) -> None:
-    rising = np.sort(values.to_numpy(np.float64))
-    share = np.arange(1, len(rising) + 1) / len(rising)
-    axes.step(rising, share, style, where="post", color=colour, linewidth=1.2, label=name)
+    share_axis(axes, f"{label} [{unit}]")

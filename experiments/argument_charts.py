@@ -20,7 +20,7 @@ from experiments.looks import Look, looks_of
 from experiments.pictures import metric_label
 from experiments.spec_arguments import CurvesFigure, SpeedupFigure, WaterfallFigure
 from experiments.spec_figure import Figure, Mark
-from experiments.style import EDGE, WIDTHS
+from experiments.style import EDGE, WIDTHS, legend_below
 
 GROWN, SHRUNK, LEFT, SAID = "#332288", "#E69F00", "#BBBBBB", "#000000"
 STAR: dict[str, Any] = {
@@ -53,12 +53,6 @@ def _sheet(figure: Figure, height: float, panels: int, default: str) -> tuple[Sh
     return sheet, list(axes.flat)
 
 
-def _legend(sheet: Sheet, handles: Sequence[Any], names: Sequence[str]) -> None:
-    width = sheet.get_size_inches()[0]
-    columns = max(1, min(len(names), int(width * 16 / (max(map(len, names)) + 8))))
-    sheet.legend(handles, names, loc="outside lower center", ncols=columns)
-
-
 # -- one metric over another -----------------------------------------------------------------------
 
 
@@ -68,7 +62,7 @@ def _curves(figure: CurvesFigure, curves: Sequence[Curve], looks: Mapping[str, L
     for place, axes in enumerate(panels):
         draw_curves(axes, figure, curves, looks, place)
     handles, names = panels[0].get_legend_handles_labels()
-    _legend(sheet, handles, names)
+    legend_below(sheet, handles, names)
     return sheet
 
 
@@ -192,7 +186,7 @@ def _speedups(figure: SpeedupFigure, ratios: Sequence[Speedup], label: str) -> S
     sheet, (axes,) = _sheet(figure, 2.9, 1, "column")
     draw_speedups(axes, figure, ratios, label)
     handles, names = axes.get_legend_handles_labels()
-    _legend(sheet, handles, names)
+    legend_below(sheet, handles, names)
     return sheet
 
 

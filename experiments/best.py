@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from experiments.compare import number
+from experiments.facts import number
 from experiments.pictures import metric_label
 from experiments.spec import Spec
 from experiments.spec_figure import DRAWN

@@ -1,5 +1,4 @@
-"""One sentence on why the schedulers of an experiment differ, told by what is different between
-them and computed from their own numbers."""
+"""Why the schedulers of an experiment differ: one sentence, by what its spec sets differently."""
 
 from __future__ import annotations
 
@@ -7,8 +6,7 @@ from collections.abc import Callable, Mapping
 
 from experiments.axis import axis_of
 from experiments.causes_along import host_time, leaders, swapping
-from experiments.compare import number
-from experiments.facts import FIRST, Known, ends, known, mean, milliseconds, seconds
+from experiments.facts import FIRST, Known, ends, known, mean, milliseconds, number, seconds
 from experiments.spec import Spec
 from experiments.spec_order import EdfOrder, LengthOrder, OwnOrder, order_kind
 from experiments.spec_server import AnyScheduler

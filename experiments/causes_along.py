@@ -1,12 +1,11 @@
-"""Why the schedulers of a sweep differ along it: one sentence, computed from their own numbers."""
+"""Why the schedulers of a sweep differ along its axis: the sentences of `causes` on sweeps."""
 
 from __future__ import annotations
 
 from itertools import pairwise
 
 from experiments.axis import Axis, axis_of
-from experiments.compare import number
-from experiments.facts import Known, known, mean, milliseconds, seconds
+from experiments.facts import Known, known, mean, milliseconds, number, seconds
 from experiments.spec import Spec
 from experiments.spec_memory import SwapSpace
 from experiments.spec_server import AnyScheduler

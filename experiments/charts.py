@@ -29,12 +29,12 @@ from experiments.spec_figures import (
     TimelineFigure,
     WaitsFigure,
 )
-from experiments.style import EDGE, WIDTHS, in_style, save
+from experiments.style import EDGE, LETTERS, WIDTHS, in_style, legend_below, save
 
 Looks = Mapping[str, Look]
 """Of each scheduler, see `experiments.looks`."""
-LETTERS = 16  # of labels that fit beside each other on an inch
 ROOM = 0.12  # of an axis's length that a tick's label takes
+PASSES_X = "time, s (a bar is an iteration, as wide as it lasts)"
 MOST_TICKS = 9  # swept values that an axis names one by one
 WAITING, HELD, TOKEN, LATE, IN_TIME = "#DDDDDD", "#BBD7EA", "#1F4E79", "#C0392B", "#117733"
 
@@ -71,14 +71,6 @@ def _width(figure: Figure, panels: int) -> float:
     return WIDTHS[figure.width or ("column" if panels == 1 else "page")]
 
 
-def _legend(sheet: Sheet, handles: Sequence[Any], names: Sequence[str]) -> None:
-    """A legend below, in as many columns as fit."""
-    width = sheet.get_size_inches()[0]
-    longest = max(map(len, names)) + 8  # letters, the handle's place among them
-    columns = max(1, min(len(names), int(width * LETTERS / longest)))
-    sheet.legend(handles, names, loc="outside lower center", ncols=columns)
-
-
 # -- metrics -------------------------------------------------------------------------------------
 
 
@@ -104,7 +96,7 @@ def _metrics(
         one.set_axis_off()
     handles, names = axes[0].get_legend_handles_labels()
     if len(names) > 1 and not (axis == [] and isinstance(figure, BarsFigure)):
-        _legend(sheet, handles, names)
+        legend_below(sheet, handles, names)
     return sheet
 
 
@@ -244,7 +236,7 @@ def _timeline(figure: TimelineFigure, parts: Sequence[Lanes]) -> Sheet:
             handles.append(
                 Line2D([], [], color=colour, marker="d", linestyle="none", markersize=4, label=what)
             )
-    _legend(sheet, handles, [str(handle.get_label()) for handle in handles])
+    legend_below(sheet, handles, [str(handle.get_label()) for handle in handles])
     return sheet
 
 
@@ -288,12 +280,12 @@ def _iterations(figure: IterationsFigure, parts: Sequence[Passes]) -> Sheet:
     for part, one in zip(parts, axes, strict=True):
         draw_passes(one, part, until)
     axes[-1].set_xlim(0, until)
-    axes[-1].set_xlabel("time, s (a bar is an iteration, as wide as it lasts)")
+    axes[-1].set_xlabel(PASSES_X)
     handles = [
         Patch(facecolor=HELD, edgecolor="white", label="prompt tokens"),
         Patch(facecolor=TOKEN, edgecolor="white", label="decodes"),
     ]
-    _legend(sheet, handles, [str(handle.get_label()) for handle in handles])
+    legend_below(sheet, handles, [str(handle.get_label()) for handle in handles])
     return sheet
 
 
@@ -339,7 +331,7 @@ def _waits(figure: WaitsFigure, parts: Sequence[Waits]) -> Sheet:
     if any(part.waiting.any() for part in parts):
         hollow = {"marker": "o", "linestyle": "none", "markerfacecolor": "none"}
         handles.append(Line2D([], [], color=EDGE, label="waiting to the end", **hollow))  # type: ignore[arg-type]  # markers are texts
-    _legend(sheet, handles, [str(handle.get_label()) for handle in handles])
+    legend_below(sheet, handles, [str(handle.get_label()) for handle in handles])
     return sheet
 
 

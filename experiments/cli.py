@@ -13,7 +13,18 @@ from experiments.answering import tell as _tell
 from experiments.answering import tell_faults as _tell_faults
 from experiments.cli_calibrate import calibrate
 from experiments.cli_import import import_
+from experiments.cli_options import (
+    Jobs,
+    Overrides,
+    Overwrite,
+    OverwriteCells,
+    ResultsFolder,
+    SpecFile,
+    Strict,
+    seconds,
+)
 from experiments.cli_plan import plan
+from experiments.cli_trace import trace
 from experiments.cli_validate import validate
 
 if TYPE_CHECKING:
@@ -30,40 +41,9 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-trace = typer.Typer(
-    help="Look at trace files, and make traces of runs.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
 app.add_typer(trace, name="trace")
 app.add_typer(calibrate, name="calibrate")
 calibrate.add_typer(import_, name="import")
-
-SpecFile = Annotated[Path, typer.Argument(metavar="SPEC", help="The experiment's YAML file.")]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="PATH=VALUE",
-        help="Replace one value of the spec, such as server.slots=8. May be repeated.",
-    ),
-]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what an earlier run wrote.")]
-Format = Annotated[
-    str, typer.Argument(metavar="FORMAT", help="The file's format, such as azure or csv.")
-]
-Columns = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--column",
-        metavar="OURS=THEIRS",
-        help="What a csv, jsonl or parquet file calls a column of ours. May be repeated.",
-    ),
-]
-Strict = Annotated[bool, typer.Option("--strict", help="Make rows that would be dropped an error.")]
-Limit = Annotated[
-    int | None, typer.Option(metavar="REQUESTS", help="Read only the first so many requests.")
-]
 
 
 def _painter(context: typer.Context) -> Painter:
@@ -149,16 +129,7 @@ def run(
 @_answered
 def sweep(
     spec: SpecFile,
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            "--jobs",
-            "-j",
-            min=1,
-            metavar="N",
-            help="How many processes simulate.  [default: one per CPU]",
-        ),
-    ] = None,
+    jobs: Jobs = None,
     cluster: Annotated[
         str | None,
         typer.Option(
@@ -185,10 +156,7 @@ def sweep(
         ),
     ] = None,
     strict: Strict = False,
-    overwrite: Annotated[
-        bool,
-        typer.Option("--overwrite", help="Replace cells that were made from other settings."),
-    ] = False,
+    overwrite: OverwriteCells = False,
 ) -> int:
     """Simulate what is missing, many cells at once.
 
@@ -230,68 +198,24 @@ def suite(
             help="Where results go, a folder for each.  [default: results/suite, or suite-quick]",
         ),
     ] = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            "--jobs",
-            "-j",
-            min=1,
-            metavar="N",
-            help="How many processes simulate.  [default: one per CPU]",
-        ),
-    ] = None,
-    overwrite: Annotated[
-        bool,
-        typer.Option("--overwrite", help="Replace cells that were made from other settings."),
-    ] = False,
+    jobs: Jobs = None,
+    overwrite: OverwriteCells = False,
 ) -> int:
     """Run the benchmark suite: figures, tables, causes.
 
     Where the environment names a folder of public traces (ITERSIM_DATA), these are used.
     """
-    import os
-    import time
-
-    from experiments.suite.running import NoSuchExperimentError, chosen, run_suite
-    from experiments.sweep_progress import SweepProgress
+    from experiments.suite.command import suite_command
+    from experiments.suite.running import NoSuchExperimentError, chosen
 
     try:
         experiments = chosen(names or ())
     except NoSuchExperimentError as error:
         raise typer.BadParameter(str(error), param_hint="NAME") from None
     folder = Path("results", "suite-quick" if quick else "suite") if out is None else out
-    data = os.environ.get("ITERSIM_DATA")
-    progress = SweepProgress("output_tokens_per_s")
-    failed: list[str] = []
-    begun = time.monotonic()
-    try:
-        for one in run_suite(
-            experiments,
-            folder,
-            _pool(jobs, None),
-            quick=quick,
-            data=Path(data) if data else None,
-            overwrite=overwrite,
-            watch=progress,
-        ):
-            progress.close()
-            print(f"{one.experiment.name}: {one.text}\n", flush=True)
-            _tell(f"{one.experiment.name}: {time.monotonic() - begun:.0f} s since the beginning")
-            failed += [f"{one.experiment.name}/{failure}" for failure in one.failed]
-    finally:
-        progress.close()
+    failed = suite_command(experiments, folder, jobs, quick, overwrite)
     print(f"results in {folder}")
     return _failures(failed)
-
-
-def _pool(jobs: int | None, address: str | None) -> Any:
-    if address is not None:
-        from experiments.dask_pool import cluster
-
-        return cluster(address)
-    from experiments.pools import cpus, processes
-
-    return processes(jobs or cpus())
 
 
 def _loaded(spec: Path, overrides: list[str] | None, strict: bool) -> Any:
@@ -322,9 +246,7 @@ def _failures(failed: list[str]) -> int:
 @_answered
 def report(
     context: typer.Context,
-    folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="The results of a run, such as results/lab.")
-    ],
+    folder: ResultsFolder,
     point: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Which point of the sweep the timeline shows."),
@@ -338,33 +260,17 @@ def report(
     ] = None,
 ) -> None:
     """Write report.html: a run's results on one page."""
-    seconds = _seconds(window)
+    shown = seconds(window)
     painter = _painter(context)
     from experiments.report.page import Choice, needed, write_report
     from experiments.results import Results
 
     try:
         needed()
-        page = write_report(Results(folder), painter, Choice(point, seed, seconds))
+        page = write_report(Results(folder), painter, Choice(point, seed, shown))
     finally:
         painter.close()
     print(f"report in {page}")
-
-
-def _seconds(text: str | None) -> tuple[float, float] | None:
-    if text is None:
-        return None
-    first, colon, last = text.partition(":")
-    try:
-        begin, end = float(first), float(last)
-    except ValueError:
-        begin, end = 0.0, 0.0
-    if not (colon and 0 <= begin < end < float("inf")):
-        raise typer.BadParameter(
-            f"{text!r} is not a range of seconds; give A:B, such as 12.5:40",
-            param_hint="'--window'",
-        )
-    return begin, end
 
 
 def _window(text: str | None) -> tuple[int, int] | None:
@@ -442,116 +348,6 @@ def policies(
         _tell(f"itersim: {error}")
         return WRONG_INPUT
     return DONE
-
-
-@trace.command()
-@_answered
-def describe(
-    format: Format,
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="The trace file.")],
-    columns: Columns = None,
-    strict: Strict = False,
-    limit: Limit = None,
-) -> None:
-    """Say what a trace holds: requests kept and dropped, span, rate, lengths."""
-    print(_read(format, path, columns, strict, limit).report.text())
-
-
-@trace.command()
-@_answered
-def convert(
-    format: Format,
-    source: Annotated[Path, typer.Argument(metavar="IN", help="The trace file.")],
-    target: Annotated[
-        Path, typer.Argument(metavar="OUT", help="The file to write: .csv, .jsonl or .parquet.")
-    ],
-    columns: Columns = None,
-    strict: Strict = False,
-    limit: Limit = None,
-    overwrite: Overwrite = False,
-) -> None:
-    """Write a trace as the canonical table, whose times lose no digit."""
-    from experiments.output import OutputError, staged_file
-    from workloads.table import write_table
-
-    if target.resolve() == source.resolve():
-        raise OutputError(f"{target} is the file to read; name another to write")
-    if target.suffix not in (".csv", ".jsonl", ".parquet"):
-        raise OutputError(f"{target}: the name must end in .csv, .jsonl or .parquet")
-    file = _read(format, source, columns, strict, limit)
-    with staged_file(target, overwrite) as partial:
-        write_table(file.trace, partial)
-    print(f"{file.report.text()}\nwritten   {target}")
-
-
-@trace.command()
-@_answered
-def perfetto(
-    folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="The results of a run, such as results/lab.")
-    ],
-    cells: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--cell",
-            metavar="NAME",
-            help="A folder under cells/, such as static/seed-1. May be repeated.  [default: all "
-            "schedulers of the first point and seed]",
-        ),
-    ] = None,
-    window: Annotated[
-        str | None, typer.Option(metavar="A:B", help="Only what happens in these seconds.")
-    ] = None,
-    packed: Annotated[
-        bool, typer.Option("--gzip", help="Compress it, as a name that ends in .gz does.")
-    ] = False,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Where it goes.  [default: DIR/trace.json]"),
-    ] = None,
-    overwrite: Overwrite = False,
-) -> None:
-    """Write a run as a timeline for ui.perfetto.dev: slots, counters, preemptions."""
-    seconds = _seconds(window)
-    from experiments.output import staged_file
-    from experiments.perfetto import chosen, write_trace
-    from experiments.results import Results
-
-    results = Results(folder)
-    target = folder / "trace.json" if out is None else out
-    if packed and target.suffix != ".gz":
-        target = target.with_name(f"{target.name}.gz")
-    with staged_file(target, overwrite) as partial:
-        count = write_trace(results, chosen(results, cells), partial, seconds)
-    print(f"{count:,} events in {target}; open it in ui.perfetto.dev")
-
-
-def _read(
-    format: str, path: Path, columns: list[str] | None, strict: bool, limit: int | None
-) -> Any:
-    """The trace file that the options describe."""
-    from pydantic import ValidationError
-
-    from experiments.faults import Fault, SpecError, dotted
-    from experiments.spec_workload import TraceFile
-    from workloads.readers import TraceSettings, read_trace
-
-    pairs = [column.partition("=") for column in columns or ()]
-    said = {
-        "format": format,
-        "path": str(path),
-        "strict": strict,
-        "limit": limit,
-        "columns": {ours: theirs for ours, _, theirs in pairs},
-    }
-    try:
-        settings = TraceFile.model_validate(said)
-    except ValidationError as error:
-        raise SpecError(
-            Fault(str(path), None, dotted(line["loc"]), line["ctx"]["message"])
-            for line in error.errors(include_url=False)
-        ) from None
-    return read_trace(TraceSettings(**dict(settings)))
 
 
 app.command()(plan)

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from experiments.answering import DONE, INTERRUPTED, SOME_FAILED, answered, command_line, tell
+from experiments.cli_options import Weights
 
 calibrate = typer.Typer(
     help="Make step-time profiles from measurements.", no_args_is_help=True, rich_markup_mode=None
@@ -74,10 +75,7 @@ def run(
     block_size: Annotated[
         int, typer.Option(min=1, metavar="TOKENS", help="Tokens of a KV block.")
     ] = 16,
-    weights: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Folder of safetensors.  [default: random weights]"),
-    ] = None,
+    weights: Weights = None,
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="Of the design.")] = 0,
     out: Annotated[
         Path | None,
@@ -110,14 +108,13 @@ def run(
     settings, machine = machine_of(wanted)
     from experiments.calibration import calibrate as measure
 
-    name = f"{settings.model}-{settings.on['device_slug']}-{settings.dtype}"
     try:
         outcome = measure(
             settings,
             machine,
             folder,
             minutes=minutes,
-            name=name,
+            name=settings.name,
             command=" ".join(command_line()),
         )
     except KeyboardInterrupt:

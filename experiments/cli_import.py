@@ -16,6 +16,7 @@ import typer
 
 from experiments.answering import DONE, answered, command_line
 from experiments.cli_calibrate import one_thread
+from experiments.cli_options import pairs
 
 if TYPE_CHECKING:
     from calibrate.document import Document
@@ -277,8 +278,7 @@ def steplog(
 
     if (kv_bytes is None) != (bandwidth is None):
         raise ReadError("--kv-bytes and --bandwidth need each other: an entry costs their quotient")
-    said = dict(pair.partition("=")[::2] for pair in columns or ())
-    steps = reader.read(path, said, unit=unit, mean_context=mean_context)
+    steps = reader.read(path, pairs(columns), unit=unit, mean_context=mean_context)
     found = document(
         reader.binned(steps, path.name),
         steps,

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from experiments.answering import DONE, UNMET, answered
+from experiments.cli_options import Jobs
 
 
 @answered
@@ -15,16 +16,7 @@ def plan(
     spec_file: Annotated[
         Path, typer.Argument(metavar="SPEC", help="An experiment's YAML file with a plan: block.")
     ],
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            "--jobs",
-            "-j",
-            min=1,
-            metavar="N",
-            help="How many processes simulate.  [default: one per CPU]",
-        ),
-    ] = None,
+    jobs: Jobs = None,
     out: Annotated[
         Path | None,
         typer.Option(

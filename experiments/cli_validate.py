@@ -9,11 +9,12 @@ import typer
 
 from experiments.answering import DONE, SOME_FAILED, answered, command_line
 from experiments.cli_calibrate import one_thread
+from experiments.cli_options import SpecFile, Weights, names, pairs
 
 
 @answered
 def validate(
-    spec_file: Annotated[Path, typer.Argument(metavar="SPEC", help="The experiment's YAML file.")],
+    spec_file: SpecFile,
     model: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Run for real: a preset such as tiny, or a config.json."),
@@ -35,10 +36,7 @@ def validate(
     passes: Annotated[
         int, typer.Option(min=1, metavar="N", help="Real iterations are the median of N passes.")
     ] = 3,
-    weights: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Folder of safetensors.  [default: random weights]"),
-    ] = None,
+    weights: Weights = None,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where to.  [default: results/validate-NAME]")
     ] = None,
@@ -147,7 +145,11 @@ def validate(
         int, typer.Option("-j", "--jobs", min=1, metavar="N", help="Processes for --deployments.")
     ] = 1,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace what an earlier comparison wrote.")
+        bool,
+        typer.Option(
+            "--overwrite",
+            help="With --against or --deployments: replace what an earlier comparison wrote.",
+        ),
     ] = False,
 ) -> int:
     """Compare simulated runs with real ones.
@@ -178,7 +180,7 @@ def validate(
                     ),
                     convert=convert,
                     kv=kv,
-                    fit=[name.strip() for name in (fit or "").split(",") if name.strip()],
+                    fit=names(fit),
                     jobs=jobs,
                     command=command,
                 ),
@@ -195,9 +197,9 @@ def validate(
                 others.spec_of(spec_file, overrides or ()),
                 others.Asked(
                     against=against,
-                    columns=dict(pair.partition("=")[::2] for pair in columns or ()),
+                    columns=pairs(columns),
                     unit=unit,
-                    fit=[name.strip() for name in (fit or "").split(",") if name.strip()],
+                    fit=names(fit),
                     first=first,
                     skip=skip,
                     command=command,
@@ -219,6 +221,12 @@ def validate(
     if model is None:
         raise ValidationError(
             "say --model NAME to run the spec for real (such as --model tiny), or --against CSV"
+        )
+    if overwrite:
+        raise typer.BadParameter(
+            "is for --against and --deployments; with --model, tables are written anew without "
+            "it (to calibrate anew too, name another folder with --out)",
+            param_hint="'--overwrite'",
         )
     spec = load_spec(spec_file, overrides or ())
     folder = Path("results", f"validate-{spec.name}") if out is None else out

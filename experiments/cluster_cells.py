@@ -5,21 +5,22 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from experiments import csvs
+from experiments.cell import NOT_ASKED, Cell, requests_hash, summary_bytes
 from experiments.csvs import REQUESTS, request_columns, table, whole
 from experiments.effect import without_effect
+from experiments.names import REQUESTS as FILE
+from experiments.names import SUMMARY
+from experiments.request_names import labels_of
 from experiments.saturation import NOTHING, saturation
-from experiments.strips import Batch, labels_of, window_of
+from experiments.strips import CellResult, window_of
 from sim import membership
 from sim.cluster import Cluster, ClusterAnalysis, Tally, cluster_summary, tally_of
 from sim.outcomes import NONE
-
-if TYPE_CHECKING:
-    from experiments.cells import Cell
 
 MORE = ("replica", "prefill_replica", "sendings")
 """Columns of `requests.csv` behind those of one server's: which replica (from 1) answered, which
@@ -52,8 +53,6 @@ REPLICA_COLUMNS = (
 
 def numbers_of_cluster(cell: Cell, analysis: ClusterAnalysis) -> dict[str, Any]:
     """Every number of the cell, and what it was made from."""
-    from experiments.cells import requests_hash
-
     run = analysis.run
     return numbers_of_tally(
         cell,
@@ -76,8 +75,6 @@ def numbers_of_tally(
 ) -> dict[str, Any]:
     """The same where there may be no more than a *tally*: without what only all requests together
     tell. *again*: requests that were sent more than once."""
-    from experiments.cells import NOT_ASKED
-
     assert cell.cluster is not None
     return {
         "scheduler": cell.scheduler,
@@ -117,12 +114,9 @@ def write_cluster_cell(
     folder: Path,
     iterations: bool,
     window: tuple[int, int] | None,
-) -> Batch:
+) -> CellResult:
     """Write the cell's tables into *folder*; what its picture needs is returned: the batch of the
     first replica."""
-    from experiments.cells import REQUESTS as FILE
-    from experiments.cells import SUMMARY, summary_bytes
-
     folder.mkdir(parents=True)
     numbers = numbers_of_cluster(cell, analysis)
     with (folder / FILE).open("wb") as file:
@@ -135,7 +129,7 @@ def write_cluster_cell(
     begin, end = window_of(first.timeline.iterations, window)
     shown = membership(first.run, first.timeline, begin, end)
     count = len(analysis.run.cluster.members)
-    return Batch(
+    return CellResult(
         cell.scheduler,
         cell.sweep_key,
         cell.seed,

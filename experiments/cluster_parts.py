@@ -11,12 +11,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.cells import SUMMARY, Cell, summary_bytes
+from experiments.cell import Cell, summary_bytes
 from experiments.cluster_cells import numbers_of_tally, write_replicas
+from experiments.names import SUMMARY
 from experiments.parts import workload_of
 from experiments.spec import Spec
 from experiments.spec_workload import SampledWorkload
-from experiments.strips import Batch
+from experiments.strips import CellResult
 from experiments.works import Works
 from sim import Analysis, Membership, Trace, audit
 from sim.cluster import Cluster, Division, Tally, run_alone
@@ -113,10 +114,10 @@ def _joined(traces: list[Trace]) -> Trace:
     )
 
 
-def write_tally(cell: Cell, tally: Tally, folder: Path) -> Batch:
+def write_tally(cell: Cell, tally: Tally, folder: Path) -> CellResult:
     """Write the cell's tables into *folder*: its numbers and its replicas, but no requests."""
     folder.mkdir(parents=True)
     numbers = numbers_of_tally(cell, tally, 0)
     write_replicas(numbers, folder)
     (folder / SUMMARY).write_bytes(summary_bytes(numbers))
-    return Batch(cell.scheduler, cell.sweep_key, cell.seed, numbers, folder, NOBODY, None)
+    return CellResult(cell.scheduler, cell.sweep_key, cell.seed, numbers, folder, NOBODY, None)

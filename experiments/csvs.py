@@ -70,7 +70,7 @@ ITERATIONS = (
     "swapped_blocks",
 )
 ARRIVES, DECIDES = 2, 4  # the ranks of arrivals and decisions in a boundary
-GIVEN_UP = (Reason.CANCELED, Reason.TTFT_TIMEOUT, Reason.TIMEOUT, Reason.HOPELESS)
+LEFT_THE_QUEUE = (Reason.CANCELED, Reason.TTFT_TIMEOUT, Reason.TIMEOUT, Reason.HOPELESS)
 GROUPS = ("by", "group", *GROUP_NAMES)
 
 
@@ -198,7 +198,7 @@ def _phases(analysis: Analysis) -> NDArray[np.int64]:
     """The rank of each move among those of its moment."""
     moves, arrivals = analysis.moves, analysis.run.requests.arrival_ns
     out = np.zeros(len(moves), dtype=np.int64)
-    gone = np.flatnonzero(np.isin(moves.reason, [int(reason) for reason in GIVEN_UP]))
+    gone = np.flatnonzero(np.isin(moves.reason, [int(reason) for reason in LEFT_THE_QUEUE]))
     late = arrivals[moves.request[gone]] == moves.time_ns[gone]
     out[gone] = np.where(late, ARRIVES + 1, ARRIVES - 1)
     out[moves.state == State.NEW] = ARRIVES

@@ -1,4 +1,4 @@
-"""What sentences of cause are made of: facts of single runs, means over seeds, words for times."""
+"""What sentences are made of: facts of single runs, means over seeds, words for numbers."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from experiments.compare import number
-from experiments.strips import labels_of
+from experiments.request_names import labels_of
 from experiments.table_rows import Seeds, Summary, estimated
 from sim import Analysis
 from sim.catalogue import NS
@@ -107,6 +106,21 @@ def known(cells: Cells, metric: str) -> dict[str, float]:
     found = {name: estimated(seeds, metric) for name, seeds in cells.items()}
     there = {name: value.mean for name, value in found.items() if value is not None}
     return there if len(there) == len(found) else {}
+
+
+def number(value: float) -> str:
+    """A value with about four digits, thousands separated; whole numbers stay whole."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    if value == round(value) and abs(value) < 1e15:
+        return f"{value:,.0f}"
+    size = math.floor(math.log10(abs(value)))
+    return f"{value:,.{max(0, 3 - size)}f}" if size < 4 else f"{value:,.0f}"
+
+
+def capitalised(text: str) -> str:
+    """*text* as the beginning of a sentence. Schedulers keep their names as they are written."""
+    return text[0].upper() + text[1:] if text.startswith("the ") else text
 
 
 def milliseconds(time_s: float) -> str:

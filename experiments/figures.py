@@ -18,6 +18,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 from PIL import Image
 
+from experiments.request_names import name_of
 from experiments.strips import MOST_SLOTS, Strip
 from experiments.style import EDGE, WIDTHS, in_style, save_pdf
 from sim import Cell, Membership
@@ -150,7 +151,7 @@ def _name_stays(
     names: Sequence[str] | None,
 ) -> None:
     for who, rows in _stays(request, cell != Cell.EMPTY).items():
-        name = names[who] if names is not None else f"R{who + 1}"
+        name = name_of(names, who)
         for slot, a, b in rows:
             if len(name) <= 1.4 * (b - a) + 1:
                 axes.text(

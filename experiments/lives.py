@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.strips import labels_of
+from experiments.request_names import labels_of, name_of
 from sim import Analysis, Reason, State
 from sim.catalogue import NS
 from sim.decision import Limit
@@ -112,7 +112,7 @@ def _held_back(analysis: Analysis, iteration: Ints, since_ns: Ints) -> Ints:
     return out
 
 
-class Told:
+class LifeWords:
     """The words for the lives of one run, for a page and for a trace."""
 
     def __init__(self, analysis: Analysis, lives: Lives) -> None:
@@ -121,7 +121,7 @@ class Told:
 
     def name(self, request: int) -> str:
         """What a request is called; requests count from 1 there."""
-        return f"R{request + 1}" if self.labels is None else self.labels[request]
+        return name_of(self.labels, request)
 
     def size(self, request: int) -> str:
         """Its lengths."""

@@ -1,4 +1,4 @@
-"""Names of experiments and schedulers, which become names of folders."""
+"""Names of folders and files in results: of experiments and cells, and what is always called so."""
 
 from __future__ import annotations
 
@@ -10,6 +10,16 @@ from experiments.faults import shown
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 RESERVED = re.compile(r"(con|prn|aux|nul|com[1-9]|lpt[1-9])(\..*)?", re.IGNORECASE)
 LONGEST_NAME = 100
+SPEC, FAILED, TABLE = "spec.yaml", "failed.txt", "summary.csv"
+"""In the folder of an experiment."""
+SUMMARY, REQUESTS = "summary.json", "requests.csv"
+"""In the folder of a cell."""
+
+
+def cell_folders(scheduler: str, point: str | None, seed: int) -> tuple[str, ...]:
+    """The folders under `cells/` that lead to a cell's results."""
+    middle = () if point is None else (point,)
+    return (scheduler, *middle, f"seed-{seed}")
 
 
 def check_name(value: Any) -> str:

@@ -18,7 +18,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.lives import NONE, Lives, Told, lives_of, preempts
+from experiments.lives import NONE, LifeWords, Lives, lives_of, preempts
 from experiments.output import OutputError
 from experiments.results import Results, Saved
 from experiments.stretches import NOBODY, Stretches, stretches
@@ -97,14 +97,11 @@ def events(cell: Saved, pid: int, window: Window | None = None) -> Iterator[Even
     """The events of a cell, as process *pid*."""
     analysis = cell.analysis()
     line = analysis.timeline
-    pieces = list(line.pieces())
-    nothing = [np.zeros(0, dtype=np.int64)]
-    start = np.concatenate([piece.start_ns for piece in pieces] or nothing)
-    end = np.concatenate([piece.end_ns for piece in pieces] or nothing)
+    start, end = line.iteration_times_ns()
     rows, lives = stretches(analysis.run, line), lives_of(analysis)
     low, high = (0.0, float("inf")) if window is None else (window[0] * NS, window[1] * NS)
     yield from _named(pid, cell.name, int(rows.slot.max(initial=0)))
-    told = Told(analysis, lives)
+    told = LifeWords(analysis, lives)
     yield from _slices(pid, told, rows, start, end, (low, high))
     for event_ns, event in _instants(pid, analysis, told):
         if low <= event_ns <= high:
@@ -137,7 +134,7 @@ def _named(pid: int, name: str, slots: int) -> Iterator[Event]:
 
 def _slices(
     pid: int,
-    told: Told,
+    told: LifeWords,
     rows: Stretches,
     start: Ints,
     end: Ints,
@@ -179,7 +176,7 @@ def _span(begin_ns: int, end_ns: int) -> Event:
     return {"ts": begin, "dur": _us(end_ns) - begin}
 
 
-def _why(told: Told, lives: Lives, stay: int) -> Event:
+def _why(told: LifeWords, lives: Lives, stay: int) -> Event:
     request = int(lives.request[stay])
     left = int(lives.left[stay])
     return {
@@ -195,7 +192,7 @@ def _why(told: Told, lives: Lives, stay: int) -> Event:
 # -- instants ------------------------------------------------------------------------------------
 
 
-def _instants(pid: int, analysis: Analysis, told: Told) -> Iterator[tuple[int, Event]]:
+def _instants(pid: int, analysis: Analysis, told: LifeWords) -> Iterator[tuple[int, Event]]:
     """Preemptions on the track of their slot, and requests that left without having had one."""
     lives, moves = told.lives, analysis.moves
     slot = moves.rows["slot"][moves.joins]

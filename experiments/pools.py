@@ -53,6 +53,15 @@ def processes(count: int) -> Pool:
     return pool
 
 
+def pool_of(jobs: int | None, address: str | None = None) -> Pool:
+    """*jobs* processes (None: one per CPU), or the workers of the Dask scheduler at *address*."""
+    if address is None:
+        return processes(jobs or cpus())
+    from experiments.dask_pool import cluster
+
+    return cluster(address)
+
+
 def workers(
     count: int, work: Callable[[Any], Any], killed: Any
 ) -> Callable[[Iterable[Any]], Generator[tuple[Any, Any], None, None]]:

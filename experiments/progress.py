@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from typing import TextIO
 
 QUIET_S = 2.0
 EVERY_S = 0.2
 
+Report = Callable[[float, str], None]
+"""Called with the share of all work that is done (0 to 1) and what is being done."""
+
 
 class Progress:
-    """Called with the share of all work that is done (0 to 1) and what is being done.
+    """A `Report` that is a line on a terminal.
 
     Writes nothing for runs of less than two seconds, nor when stderr is no terminal.
     """

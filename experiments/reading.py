@@ -32,6 +32,7 @@ from experiments.whole import (
     clusters_in_a_plan,
     endless_backlog,
     front_end_before_whom,
+    home_of,
     retries_without_a_time_out,
     unknown_names,
     without_an_end,
@@ -260,7 +261,7 @@ class Reading:
         self, at: Path, entry: dict[str, Any], scheduler: AnyScheduler
     ) -> AnyScheduler | None:
         """The scheduler, its own order imported, if a simulation takes it."""
-        home = at if "order" in entry else ("server",)
+        home = home_of(at, entry, "order")
         if isinstance(scheduler.order, OwnOrder):
             from experiments.own_order import OwnOrderError, is_in, own_order
 
@@ -274,11 +275,11 @@ class Reading:
                 said = self._said_of_order(home)
                 for place, what in error.faults:
                     where = place if isinstance(said, dict) else ()
-                    self.add((*home, "order", *where), what)
+                    self.add((*home, *where), what)
                 return None
             if scheduler.displace and not made.displaces:
                 what = f"true makes no sense under {order.kind}: its class has displaces = False"
-                self.add((*(at if "displace" in entry else ("server",)), "displace"), what)
+                self.add(home_of(at, entry, "displace"), what)
             known = folder if is_in(order.kind, folder) else None
             order = order.model_copy(update={"import_from": known})
             scheduler = scheduler.model_copy(update={"order": order})
@@ -292,7 +293,7 @@ class Reading:
         except ValueError as error:
             self.add(at, str(error))
         if scheduler.cluster is not None:
-            self._cluster((*(at if "cluster" in entry else ("server",)), "cluster"), scheduler)
+            self._cluster(home_of(at, entry, "cluster"), scheduler)
         return scheduler
 
     def _cluster(self, at: Path, scheduler: AnyScheduler) -> None:
@@ -310,8 +311,8 @@ class Reading:
             self.add(at, str(error))
 
     def _said_of_order(self, home: Path) -> Any:
-        """What is said of the order in the mapping at *home*."""
-        node, _ = self.document.find((*home, "order"))
+        """What is said of the order at *home*."""
+        node, _ = self.document.find(home)
         return node.plain()
 
 

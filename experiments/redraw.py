@@ -7,8 +7,9 @@ from pathlib import Path
 
 from experiments.painter import Painter
 from experiments.pictures import Pictures
+from experiments.request_names import labels_of
 from experiments.results import Results, Saved
-from experiments.strips import Batch, draw_batches, labels_of, window_of
+from experiments.strips import CellResult, draw_batches, window_of
 from sim import Analysis, membership
 
 MOST_POINTS = 24
@@ -43,12 +44,12 @@ def redraw(results: Results, painter: Painter) -> list[Path]:
     return _in_order(results.folder, [figure.file for figure in pictures.figures])
 
 
-def _batch(results: Results, cell: Saved, analysis: Analysis) -> Batch:
+def _batch(results: Results, cell: Saved, analysis: Analysis) -> CellResult:
     window = results.about.get("window")
     line = analysis.timeline
     first, last = window_of(line.iterations, None if window is None else tuple(window))
     shown = membership(analysis.run, line, first, last)
-    return Batch(
+    return CellResult(
         cell.scheduler,
         cell.point,
         cell.seed,

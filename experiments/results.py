@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from experiments import about
-from experiments.cells import COLUMNS
+from experiments.cell import COLUMNS
+from experiments.names import FAILED, SPEC, SUMMARY, cell_folders
 from experiments.output import MARKER, OutputError
 from experiments.pictures import Frame
 from experiments.record import NAME as RECORD
 from experiments.record import read_record
+from experiments.spec_arrivals import is_endless_backlog
 from experiments.spec_figures import FigureList
 from experiments.table_rows import Seeds
 from experiments.yaml_source import read_document
@@ -46,8 +48,7 @@ class Saved:
     @property
     def name(self) -> str:
         """The folders under `cells/` that lead to it."""
-        middle = () if self.point is None else (self.point,)
-        return "/".join((self.scheduler, *middle, f"seed-{self.seed}"))
+        return "/".join(cell_folders(self.scheduler, self.point, self.seed))
 
 
 class Results:
@@ -60,11 +61,11 @@ class Results:
                 f"{folder} {what}; give one that `itersim run` wrote, such as results/<name>"
             )
         self.folder = folder
-        self.spec_text = _text(folder / "spec.yaml")
-        document = read_document(folder / "spec.yaml")
+        self.spec_text = _text(folder / SPEC)
+        document = read_document(folder / SPEC)
         self.raw: dict[str, Any] = document.data()
         if document.faults or not isinstance(self.raw.get("schedulers"), dict):
-            raise OutputError(f"{folder / 'spec.yaml'} is no spec of a run; run it again")
+            raise OutputError(f"{folder / SPEC} is no spec of a run; run it again")
         self.cells = self._ordered(list(self._found()))
 
     @property
@@ -81,13 +82,13 @@ class Results:
     @property
     def failed(self) -> list[str]:
         """The cells that failed, each with its reason."""
-        path = self.folder / "failed.txt"
+        path = self.folder / FAILED
         return _text(path).splitlines() if path.is_file() else []
 
     # -- cells -----------------------------------------------------------------------------------
 
     def _found(self) -> Iterator[Saved]:
-        for path in (self.folder / "cells").rglob("summary.json"):
+        for path in (self.folder / "cells").rglob(SUMMARY):
             summary = json.loads(_text(path))
             scheduler, *middle, _ = path.parent.relative_to(self.folder / "cells").parts
             point = "/".join(middle) or None
@@ -164,8 +165,7 @@ class Results:
     @property
     def backlog(self) -> bool:
         """Whether the queue is never empty."""
-        arrivals = self._said("workload", "arrivals")
-        return arrivals.get("kind") == "backlog" and arrivals.get("requests") is None
+        return is_endless_backlog(self._said("workload", "arrivals"))
 
 
 def _swept(summary: Mapping[str, Any]) -> dict[str, Any]:

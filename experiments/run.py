@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiments.about import write_about
 from experiments.causes import question
-from experiments.cells import Cell, simulate_cell, write_cell
+from experiments.cell import Cell
+from experiments.cells import simulate_cell, write_cell
+from experiments.conclusion import conclude
 from experiments.facts import Facts, facts_of
+from experiments.names import SPEC
 from experiments.output import inside, staged
 from experiments.painter import Painter
 from experiments.pictures import Pictures, frame_of
+from experiments.progress import Report
 from experiments.spec import Spec
-from experiments.strips import Batch, draw_batches
-from experiments.summary_csv import write_summary
+from experiments.strips import CellResult, draw_batches
 from experiments.table_rows import Summary
-from experiments.told import remarks, told
 from experiments.works import Cells, Works, failure
 from experiments.written import resolve
 from experiments.yaml_write import dump_yaml
 from sim import Analysis
 from sim.cluster import ClusterAnalysis, Tally
-
-Report = Callable[[float, str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +58,20 @@ def run(
     failed: list[str] = []
     rows: list[Summary] = []
     points: dict[str | None, dict[str, list[Summary]]] = {}
-    pictures, why = Pictures(frame_of(spec), chosen[0]), question(spec)
+    pictures = Pictures(frame_of(spec), chosen[0])
+    asked = question(spec) is not None
     facts: dict[str, Facts] = {}
     besides: dict[str | None, list[str]] = {}
     done = 0
     with staged(out, overwrite) as folder:
-        (folder / "spec.yaml").write_text(dump_yaml(resolve(spec, out)), encoding="utf-8")
+        (folder / SPEC).write_text(dump_yaml(resolve(spec, out)), encoding="utf-8")
         for variant in variants:
-            results: dict[str, list[Batch]] = {}
+            results: dict[str, list[CellResult]] = {}
             works = Works(variant.spec)
             cells = Cells(variant, works.provenance)
             said += [text for text in works.said if text not in said]
             for seed in chosen:
-                strips: list[Batch] = []
+                strips: list[CellResult] = []
                 for scheduler in variant.spec.schedulers:
                     cell = cells.of(scheduler, seed)
                     share = _Share(progress, done, total, cell, works)
@@ -92,7 +92,7 @@ def run(
                     if not isinstance(analysis, Analysis):
                         continue
                     pictures.see(variant.key, scheduler, seed, analysis)
-                    if why is not None and scheduler not in facts:
+                    if asked and scheduler not in facts:
                         facts[scheduler] = facts_of(analysis)
                 whole = folder if seed == chosen[0] else None
                 draw_batches(painter, strips, whole, len(chosen) > 1)
@@ -100,17 +100,20 @@ def run(
                 name: [result.summary for result in each] for name, each in results.items()
             }
             besides[variant.key] = _beyond(results, window)
-        write_summary(folder / "summary.csv", spec, rows)
-        pictures.draw(painter, points, folder)
-        heard = remarks(spec, points, len(chosen), besides)
-        texts = [*said, *told(spec, points, len(chosen), pictures.metrics, heard)]
-        sentence = why(spec, points, facts) if why is not None and not failed else ""
-        if sentence:
-            texts.append(sentence)
-        write_about(folder, spec, pictures.frame, said, heard, sentence, window)
-        if failed:
-            (folder / "failed.txt").write_text("\n".join(failed) + "\n", encoding="utf-8")
-        painter.finish()
+        texts = conclude(
+            folder,
+            spec,
+            rows,
+            points,
+            len(chosen),
+            pictures,
+            painter,
+            failed,
+            said=said,
+            besides=besides,
+            facts=facts,
+            window=window,
+        )
     texts.append(f"results in {out}")
     return Outcome("\n\n".join(texts), failed, out)
 
@@ -127,7 +130,9 @@ def _simulated(
     return simulate_cell(cell, works.make(cell.seed), share)
 
 
-def _beyond(results: Mapping[str, Sequence[Batch]], window: tuple[int, int] | None) -> list[str]:
+def _beyond(
+    results: Mapping[str, Sequence[CellResult]], window: tuple[int, int] | None
+) -> list[str]:
     """Who has no picture, as the window lies beyond the run."""
     if window is None:
         return []

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from experiments.request_names import labels_of, name_of
 from experiments.spec_figures import TimelineFigure
-from experiments.strips import labels_of
 from sim import Analysis
 from sim.catalogue import NS
 from sim.membership import residencies, token_times
@@ -70,11 +70,8 @@ class Waits:
 
 def iteration_times(analysis: Analysis) -> tuple[Floats, Floats]:
     """Start and end of each iteration, in seconds."""
-    pieces = list(analysis.timeline.pieces())
-    if not pieces:
-        return np.zeros(0), np.zeros(0)
-    start = np.concatenate([piece.start_ns for piece in pieces]) / NS
-    return start, np.concatenate([piece.end_ns for piece in pieces]) / NS
+    start, end = analysis.timeline.iteration_times_ns()
+    return start / NS, end / NS
 
 
 def lanes_of(analysis: Analysis, scheduler: str, figure: TimelineFigure) -> Lanes | None:
@@ -98,7 +95,7 @@ def lanes_of(analysis: Analysis, scheduler: str, figure: TimelineFigure) -> Lane
         over = int(out.ended_ns[row])
         lanes.append(
             Lane(
-                name=f"R{who + 1}" if labels is None else labels[who],
+                name=name_of(labels, who),
                 arrival=int(out.arrival_ns[row]) / NS,
                 left=None if over == NONE else over / NS,
                 stays=tuple(stays.get(who, ())),

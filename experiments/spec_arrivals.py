@@ -93,6 +93,11 @@ class BacklogArrivals(Arrivals):
     requests: Count | None = None
 
 
+def is_endless_backlog(arrivals: Mapping[str, Any]) -> bool:
+    """Whether arrivals, as plain data, are a queue that is never empty."""
+    return arrivals.get("kind") == "backlog" and arrivals.get("requests") is None
+
+
 def _a_count_at_infinite_rate(v: Values) -> str | None:
     if math.isinf(v["rate_per_s"]) and v["requests"] is None:
         return "is .inf without requests; say how many requests, or kind: backlog"

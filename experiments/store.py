@@ -15,8 +15,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from experiments.cells import REQUESTS, SUMMARY, summary_bytes
+from experiments.cell import summary_bytes
 from experiments.leftovers import locked
+from experiments.names import REQUESTS, SUMMARY
 from experiments.output import MARKER, OutputError, failed, inside, marked_by
 
 PARTIAL = ".partial"

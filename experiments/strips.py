@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.painter import Painter
-from sim import Membership, Run
+from sim import Membership
 
 MOST_SLOTS = 64
 MOST_ITERATIONS = 400
@@ -29,7 +29,7 @@ def window_of(iterations: int, window: tuple[int, int] | None) -> tuple[int, int
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class CellResult:
     """What a cell's batch did: the cell, its summary, as `summary.json` has it, its folder, and who
     held which slot; with the names of the requests, if they have some."""
 
@@ -44,18 +44,9 @@ class Batch:
     """Whose batch it is, where the cell has several."""
 
 
-def labels_of(run: Run) -> list[str] | None:
-    """What the requests of *run* are called, if any says so."""
-    column = run.requests.attributes.get("label")
-    if column is None:
-        return None
-    names = enumerate(column.tolist(), start=1)
-    return [f"R{number}" if name is None else str(name) for number, name in names]
-
-
 def draw_batches(
     painter: Painter,
-    batches: Sequence[Batch],
+    batches: Sequence[CellResult],
     folder: Path | None,
     seeded: bool,
     pdf: bool = False,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -14,6 +15,7 @@ STYLE = Path(__file__).with_name("paper.mplstyle")
 WIDTHS = {"column": 3.33, "page": 7.0}
 """Inches: a column, and the whole text, of a two-column paper (ACM, USENIX)."""
 EDGE = "#555555"
+LETTERS = 16  # of labels that fit beside each other on an inch
 SHAPING = ("GDEF", "GPOS", "GSUB", "MATH", "kern")
 """Tables of a font that say how letters join; a PDF places every glyph itself."""
 
@@ -25,6 +27,14 @@ def in_style() -> Iterator[None]:
         matplotlib.rcdefaults()
         matplotlib.rc_file(STYLE, use_default_template=False)
         yield
+
+
+def legend_below(sheet: Figure, handles: Sequence[Any], names: Sequence[str]) -> None:
+    """A legend below, in as many columns as fit."""
+    width = sheet.get_size_inches()[0]
+    longest = max(map(len, names)) + 8  # letters, the handle's place among them
+    columns = max(1, min(len(names), int(width * LETTERS / longest)))
+    sheet.legend(handles, names, loc="outside lower center", ncols=columns)
 
 
 def save(sheet: Figure, path: Path) -> None:

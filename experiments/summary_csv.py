@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from experiments.cells import COLUMNS
+from experiments.cell import COLUMNS
 from experiments.spec import Spec
 
 

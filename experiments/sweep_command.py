@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from experiments.best import default_goal
-from experiments.pools import Pool, cpus, processes
+from experiments.pools import pool_of
 from experiments.spec import Spec
 from experiments.sweep_progress import SweepProgress
 from experiments.sweep_run import sweep
@@ -23,18 +23,10 @@ def sweep_command(
     """What to print, and the cells that failed."""
     progress = SweepProgress(metric or default_goal(spec))
     try:
-        outcome = sweep(spec, out, _pool(jobs, address), requests, overwrite, watch=progress)
+        outcome = sweep(spec, out, pool_of(jobs, address), requests, overwrite, watch=progress)
     finally:
         progress.close()
     *texts, results = outcome.text.split("\n\n")
     if best := progress.best.text():
         texts.append(f"best: {best}")
     return "\n\n".join([*texts, results]), outcome.failed
-
-
-def _pool(jobs: int | None, address: str | None) -> Pool:
-    if address is None:
-        return processes(jobs or cpus())
-    from experiments.dask_pool import cluster
-
-    return cluster(address)

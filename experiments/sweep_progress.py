@@ -6,7 +6,7 @@ import sys
 from typing import Any, TextIO
 
 from experiments.best import Best
-from experiments.sweep_run import Count, Wanted
+from experiments.sweep_run import Count, SweepCell
 from experiments.table_rows import Summary
 
 
@@ -19,7 +19,7 @@ class SweepProgress:
         self._bar: Any = None
         self._line: Any = None
 
-    def __call__(self, count: Count, cell: Wanted | None, summary: Summary | None) -> None:
+    def __call__(self, count: Count, cell: SweepCell | None, summary: Summary | None) -> None:
         if cell is not None and summary is not None:
             self.best.see(cell.scheduler, cell.variant.key, summary)
         if not self._stream.isatty():

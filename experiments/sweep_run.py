@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from experiments.about import write_about
 from experiments.address import Addresses
-from experiments.causes import question
+from experiments.conclusion import conclude
+from experiments.names import FAILED, SPEC, TABLE, cell_folders
 from experiments.output import OutputError
 from experiments.painter import Painter
 from experiments.pictures import Pictures, frame_of
@@ -19,15 +19,12 @@ from experiments.pools import Pool, PoolError
 from experiments.run import Outcome
 from experiments.spec import Spec, Variant
 from experiments.store import Names, Store
-from experiments.summary_csv import write_summary
 from experiments.table_rows import Summary
 from experiments.task import Answer, Task, packed
-from experiments.told import remarks, told
 from experiments.written import content_hash, resolve
 from experiments.yaml_write import dump_yaml
 from sim.cluster import Tally
 
-SUMMARY, FAILED, SPEC = "summary.csv", "failed.txt", "spec.yaml"
 NAMED = 3  # cells that a message names
 
 
@@ -36,7 +33,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Wanted:
+class SweepCell:
     """A cell of the sweep: where it belongs, and what it must be made from."""
 
     variant: Variant
@@ -47,8 +44,7 @@ class Wanted:
     @property
     def names(self) -> Names:
         """The folders under `cells/` that lead to it."""
-        middle = () if self.variant.key is None else (self.variant.key,)
-        return (self.scheduler, *middle, f"seed-{self.seed}")
+        return cell_folders(self.scheduler, self.variant.key, self.seed)
 
 
 @dataclass(slots=True)
@@ -61,8 +57,8 @@ class Count:
     failed: int = 0
 
 
-Made = Generator[tuple[Wanted, Summary | None, str], None, None]
-Watch = Callable[[Count, Wanted | None, Summary | None], None]
+Made = Generator[tuple[SweepCell, Summary | None, str], None, None]
+Watch = Callable[[Count, SweepCell | None, Summary | None], None]
 """Called as a sweep goes on, with the cell that is new and its summary, if it has one."""
 
 
@@ -90,10 +86,10 @@ def sweep(
         watch(count, None, None)
         for cell, summary in found.items():
             watch(count, cell, summary)
-        errors: dict[Wanted, str] = {}
+        errors: dict[SweepCell, str] = {}
         try:
             if missing:
-                store.remove(SUMMARY, FAILED)  # they are not of the sweep that there will be
+                store.remove(TABLE, FAILED)  # they are not of the sweep that there will be
             with store.publishing() as folder:
                 (folder / SPEC).write_text(dump_yaml(resolve(spec, out)), encoding="utf-8")
             with closing(_made(store, missing, found, pool, requests)) as made:
@@ -114,20 +110,20 @@ def sweep(
             raise Interrupted(f"interrupted; {_kept(count, out)}") from None
 
 
-def wanted(spec: Spec) -> Iterator[Wanted]:
+def wanted(spec: Spec) -> Iterator[SweepCell]:
     """The cells of an experiment, in the order of its tables."""
     for variant in spec.variants():
         addresses = Addresses(variant.spec)
         for seed in variant.spec.seeds:
             for scheduler in variant.spec.schedulers:
-                yield Wanted(variant, scheduler, seed, addresses.of(scheduler, seed))
+                yield SweepCell(variant, scheduler, seed, addresses.of(scheduler, seed))
 
 
 def _look(
-    store: Store, cells: Sequence[Wanted], requests: bool, overwrite: bool
-) -> tuple[dict[Wanted, Summary], list[Wanted]]:
+    store: Store, cells: Sequence[SweepCell], requests: bool, overwrite: bool
+) -> tuple[dict[SweepCell, Summary], list[SweepCell]]:
     """The cells that are there already, and those that are not."""
-    found: dict[Wanted, Summary] = {}
+    found: dict[SweepCell, Summary] = {}
     missing, others = [], []
     for cell in cells:
         numbers = store.numbers(cell.names)
@@ -153,15 +149,15 @@ def _look(
 
 def _made(
     store: Store,
-    missing: Sequence[Wanted],
-    found: dict[Wanted, Summary],
+    missing: Sequence[SweepCell],
+    found: dict[SweepCell, Summary],
     pool: Pool,
     requests: bool,
 ) -> Made:
     """Every missing cell once it is filed, with its summary, or with its error. Cells that are made
     from the same are simulated once.
     """
-    alike: dict[str, list[Wanted]] = {}
+    alike: dict[str, list[SweepCell]] = {}
     for cell in missing:
         alike.setdefault(cell.address, []).append(cell)
     for cell in list(found):
@@ -217,7 +213,9 @@ class _Parts:
         return Answer(numbers_of_tally(cell, first, 0))
 
 
-def _tasks(alike: Mapping[str, Sequence[Wanted]], requests: bool, parts: _Parts) -> Iterator[Task]:
+def _tasks(
+    alike: Mapping[str, Sequence[SweepCell]], requests: bool, parts: _Parts
+) -> Iterator[Task]:
     point, variant = b"", None
     for address, (cell, *_) in alike.items():
         if cell.variant is not variant:
@@ -232,7 +230,7 @@ def _tasks(alike: Mapping[str, Sequence[Wanted]], requests: bool, parts: _Parts)
             yield replace(task, replicas=share)
 
 
-def _shares(cell: Wanted) -> list[tuple[int, int]] | None:
+def _shares(cell: SweepCell) -> list[tuple[int, int]] | None:
     """The parts that a cluster is simulated in, if it is."""
     if cell.variant.spec.schedulers[cell.scheduler].cluster is None:
         return None
@@ -242,7 +240,7 @@ def _shares(cell: Wanted) -> list[tuple[int, int]] | None:
 
 
 def _filed(
-    store: Store, cell: Wanted, of: Wanted, numbers: dict[str, Any], requests: bytes | None
+    store: Store, cell: SweepCell, of: SweepCell, numbers: dict[str, Any], requests: bytes | None
 ) -> Summary:
     """Put the numbers *of* one cell into the place of another that is made from the same."""
     if cell is not of:
@@ -267,7 +265,7 @@ def _slim(numbers: Mapping[str, Any]) -> Summary:
 def _finished(
     spec: Spec,
     store: Store,
-    done: Sequence[tuple[Wanted, Summary]],
+    done: Sequence[tuple[SweepCell, Summary]],
     failed: list[str],
     painter: Painter,
 ) -> Outcome:
@@ -277,21 +275,12 @@ def _finished(
     }
     for cell, summary in done:
         points[cell.variant.key].setdefault(cell.scheduler, []).append(summary)
-    pictures, why = Pictures(frame_of(spec), spec.seeds[0]), question(spec)
-    heard = remarks(spec, points, len(spec.seeds), {})
-    sentence = why(spec, points, {}) if why is not None and not failed else ""
-    with store.publishing(last=SUMMARY) as folder:
-        write_about(folder, spec, pictures.frame, (), heard, sentence)
-        write_summary(folder / SUMMARY, spec, (summary for _, summary in done))
-        pictures.draw(painter, points, folder)
-        painter.finish()
-        if failed:
-            (folder / FAILED).write_text("\n".join(failed) + "\n", encoding="utf-8")
+    pictures = Pictures(frame_of(spec), spec.seeds[0])
+    rows = (summary for _, summary in done)
+    with store.publishing(last=TABLE) as folder:
+        texts = conclude(folder, spec, rows, points, len(spec.seeds), pictures, painter, failed)
     if not failed:
         store.remove(FAILED)
-    texts = told(spec, points, len(spec.seeds), pictures.metrics, heard)
-    if sentence:
-        texts.append(sentence)
     texts.append(f"results in {store.out}")
     return Outcome("\n\n".join(texts), failed, store.out)
 

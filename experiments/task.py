@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from experiments.cells import Cell, lines_of, numbers_of, simulate_cell
+from experiments.cell import Cell
+from experiments.cells import lines_of, numbers_of, simulate_cell
 from experiments.spec import Variant
 from experiments.works import Cells, Works, failure
 from sim.cluster import Tally

@@ -6,7 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from experiments.compare import cause, comparison, notes, number
+from experiments.causes_at_point import cause
+from experiments.compare import comparison
+from experiments.facts import number
+from experiments.notes import notes
 from experiments.spec import Spec, Variant
 from experiments.spec_order import BY_LENGTH, order_kind
 from experiments.sweep_table import MOST_TABLES, once, sweep_table

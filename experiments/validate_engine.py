@@ -97,8 +97,7 @@ def validate(spec: Spec, asked: Asked, folder: Path) -> Outcome:
             progress=progress,
         )
         result = campaign.result()
-    name = f"{settings.model}-{settings.on['device_slug']}-{settings.dtype}"
-    made = document(result, name, asked.command).text()
+    made = document(result, settings.name, asked.command).text()
     (folder / "profile.yaml").write_text(made, encoding="utf-8")
     found = standings(trial.iterations, trial.latencies, trial.curves)
     _write(trial, found, folder)

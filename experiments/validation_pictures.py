@@ -56,14 +56,24 @@ def _distributions(axes: Axes, measured: pd.Series, simulated: pd.Series, label:
         (real, MEASURED, "-", "measured"),
         (told, SIMULATED, "--", "simulated"),
     ):
-        rising = np.sort(values.to_numpy(np.float64)) * factor
-        share = np.arange(1, len(rising) + 1) / len(rising)
-        axes.step(rising, share, style, where="post", color=colour, linewidth=1.2, label=name)
+        draw_cdf(axes, values * factor, colour, style, name)
     error = told.mean() / real.mean() - 1.0
     axes.text(0.97, 0.06, f"mean {error:+.1%}", transform=axes.transAxes, ha="right", va="bottom")
-    axes.set_xlabel(f"{label} [{unit}]")
-    axes.set_ylim(0, 1.02)
     axes.set_xlim(left=0)
+    share_axis(axes, f"{label} [{unit}]")
+
+
+def draw_cdf(axes: Axes, values: pd.Series, colour: str, style: str, name: str) -> None:
+    """The cumulative distribution of *values*, a step per value."""
+    rising = np.sort(values.to_numpy(np.float64))
+    share = np.arange(1, len(rising) + 1) / len(rising)
+    axes.step(rising, share, style, where="post", color=colour, linewidth=1.2, label=name)
+
+
+def share_axis(axes: Axes, label: str) -> None:
+    """Shares from 0 to 1 over what *label* says, on a light grid."""
+    axes.set_ylim(0, 1.02)
+    axes.set_xlabel(label)
     axes.grid(color="#EEEEEE", linewidth=0.6)
     axes.set_axisbelow(True)
 

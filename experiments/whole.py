@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from experiments.document import Document
 from experiments.faults import Fault, Path, dotted, shown, unknown
 from experiments.models import kind_of
-from experiments.spec_arrivals import ARRIVALS
+from experiments.spec_arrivals import ARRIVALS, is_endless_backlog
 from experiments.spec_files import curves_of, file_paths
 from experiments.spec_order import order_kind
 from experiments.spec_server import AnyScheduler
@@ -34,6 +34,12 @@ def _part(data: Any, key: str) -> dict[str, Any]:
     return part if isinstance(part, dict) else {}
 
 
+def home_of(at: Path, entry: Mapping[str, Any], key: str) -> Path:
+    """Where *key* of the scheduler at *at*, which says *entry*, is said: there, or by the server
+    for all."""
+    return (*(at if key in entry else ("server",)), key)
+
+
 def without_an_end(raw: dict[str, Any], faulty: set[str]) -> Found:
     """Arrivals that never end need a horizon. *faulty*: paths that have a fault already."""
     here = ("workload", "arrivals")
@@ -51,19 +57,18 @@ def endless_backlog(raw: dict[str, Any], schedulers: Mapping[str, AnyScheduler])
     """A queue that never ends cannot be sorted, nor be divided, and all its requests arrive at
     0."""
     arrivals = _part(_part(raw, "workload"), "arrivals")
-    if arrivals.get("kind") != "backlog" or arrivals.get("requests") is not None:
+    if not is_endless_backlog(arrivals):
         return
     remedy = "say requests: N under workload.arrivals"
     for name, scheduler in schedulers.items():
         if (kind := order_kind(scheduler.order)) != "fcfs":
-            own = "order" in raw["schedulers"][name]
-            home: Path = ("schedulers", name) if own else ("server",)
+            home = home_of(("schedulers", name), raw["schedulers"][name], "order")
             what = f"{kind} needs an end to the queue, which an endless backlog lacks; {remedy}"
-            yield (*home, "order"), f"{what}, or order: fcfs"
+            yield home, f"{what}, or order: fcfs"
         if scheduler.cluster is not None:
-            home = ("schedulers", name) if "cluster" in raw["schedulers"][name] else ("server",)
+            home = home_of(("schedulers", name), raw["schedulers"][name], "cluster")
             what = "an endless backlog has no arrivals that a router could send anywhere; "
-            yield (*home, "cluster"), what + remedy
+            yield home, what + remedy
     if _part(raw, "clients"):
         what = "wait since arrival, which is 0 for all requests of an endless backlog; "
         yield ("clients",), what + remedy
@@ -75,27 +80,23 @@ def clusters_in_a_plan(raw: dict[str, Any], schedulers: Mapping[str, AnySchedule
         return
     for name, scheduler in schedulers.items():
         if scheduler.cluster is not None:
-            own = "cluster" in raw["schedulers"][name]
-            home: Path = ("schedulers", name) if own else ("server",)
             what = "is what a plan finds; remove it, and say plan.router for who gets a request"
-            yield (*home, "cluster"), what
+            yield home_of(("schedulers", name), raw["schedulers"][name], "cluster"), what
 
 
 def front_end_before_whom(raw: dict[str, Any], schedulers: Mapping[str, AnyScheduler]) -> Found:
     """Requests pass a front end on their way; of those that wait for something first (an
     answer, a time-out, a slot in an endless backlog) nobody knows beforehand when they set out."""
     arrivals = _part(_part(raw, "workload"), "arrivals")
-    endless = arrivals.get("kind") == "backlog" and arrivals.get("requests") is None
     for name, scheduler in schedulers.items():
         if scheduler.front_end is None:
             continue
-        own = "front_end" in raw["schedulers"][name]
-        home: Path = ("schedulers", name) if own else ("server",)
-        if endless or arrivals.get("kind") == "closed_loop":
+        home = home_of(("schedulers", name), raw["schedulers"][name], "front_end")
+        if is_endless_backlog(arrivals) or arrivals.get("kind") == "closed_loop":
             what = f"needs arrivals that are known beforehand, not {arrivals['kind']}; remove it"
-            yield (*home, "front_end"), what
+            yield home, what
         elif _part(raw, "clients").get("retries") is not None:
-            yield (*home, "front_end"), "does not go with retries; remove one of them"
+            yield home, "does not go with retries; remove one of them"
 
 
 def retries_without_a_time_out(raw: dict[str, Any]) -> Found:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from experiments.address import Addresses, files_of, itersim_version
-from experiments.cells import Cell
+from experiments.cell import Cell
 from experiments.clusters import cluster_of
 from experiments.parts import (
     clients_of,

@@ -141,6 +141,12 @@ class Timeline:
             yield self._piece(chosen[low:high])
             low = high
 
+    def iteration_times_ns(self) -> tuple[Ints, Ints]:
+        """Start and end of every iteration, all at once: for runs that have not too many."""
+        pieces, nothing = list(self.pieces()), [np.zeros(0, dtype=np.int64)]
+        start = np.concatenate([piece.start_ns for piece in pieces] or nothing)
+        return start, np.concatenate([piece.end_ns for piece in pieces] or nothing)
+
     def _piece(self, rows: Ints) -> Piece:
         count = self.count[rows]
         segment = np.repeat(rows, count)

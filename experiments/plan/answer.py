@@ -9,10 +9,10 @@ from typing import Any
 
 from experiments.plan.sample import Sample
 from experiments.plan.targets import Target, value_of
+from sim.catalogue import NS
 
 SHOWN = ("ttft_p50_s", "ttft_p99_s", "tpot_p50_s", "tpot_p99_s", "e2e_p50_s", "e2e_p99_s")
 """Latencies that are told of every run, besides those that are targets."""
-NS = 1e9
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from experiments.plan.targets import Target, failing, lost
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class CheckedCluster:
     """A cluster that was simulated under some seeds: what its requests got, all together, and the
     targets that they did not. ``whole``: none was left out because the others were too bad."""
 
@@ -36,15 +36,15 @@ class Checks:
     alike: Callable[[int], bool]
     targets: Sequence[Target]
     seeds: Sequence[int]
-    done: dict[int, Cluster] = field(default_factory=dict)
+    done: dict[int, CheckedCluster] = field(default_factory=dict)
 
-    def of(self, replicas: int) -> Cluster:
+    def of(self, replicas: int) -> CheckedCluster:
         """The cluster of this size."""
         if replicas not in self.done:
             self.done[replicas] = self._simulated(replicas)
         return self.done[replicas]
 
-    def _simulated(self, replicas: int) -> Cluster:
+    def _simulated(self, replicas: int) -> CheckedCluster:
         seeds = [seed for seed in self.seeds if seed == self.seeds[0] or not self.alike(seed)]
         total = sum(self.requests(replicas, seed) for seed in seeds)
         samples: list[Sample] = []
@@ -53,8 +53,8 @@ class Checks:
                 samples.append(sample)
                 if lost(self.targets, samples, total):
                     names = failing(self.targets, samples) or ["too many already"]
-                    return Cluster(replicas, samples, names, whole=False)
-        return Cluster(replicas, samples, failing(self.targets, samples), whole=True)
+                    return CheckedCluster(replicas, samples, names, whole=False)
+        return CheckedCluster(replicas, samples, failing(self.targets, samples), whole=True)
 
     def fewest(self, begin: int, most: int) -> int | None:
         """The fewest replicas that meet every target, looked for from *begin*: at one replica fewer

@@ -13,11 +13,12 @@ from typing import Any
 from experiments.address import itersim_version
 from experiments.faults import listed
 from experiments.grid import rendered
+from experiments.names import SPEC
 from experiments.output import staged
 from experiments.plan.answer import Answer
 from experiments.plan.faults import wrong
 from experiments.plan.flags import Flag, command_of, flags_of
-from experiments.plan.found import Told, worked
+from experiments.plan.found import Finding, worked
 from experiments.plan.front import Hour, Row, day_of, is_priced, latency_of, price_of, rows_of
 from experiments.plan.option import Ask
 from experiments.plan.page import write_page
@@ -35,13 +36,14 @@ from experiments.plan.tables import (
 )
 from experiments.plan.targets import Target, targets_of
 from experiments.pools import KILLED, workers
-from experiments.spec import Spec
+from experiments.profiles import profiles_of
+from experiments.progress import Report
+from experiments.spec import Spec, Variant
 from experiments.spec_plan import Plan
-from experiments.spec_step_time import Profile
+from experiments.task import packed
 from experiments.written import content_hash, resolve
 from experiments.yaml_write import dump_yaml
 
-Report = Callable[[float, str], None]
 LOOKED_AT = 0.85
 """Share of the work that the answers are; the rest looks closer at the frontier."""
 MOST_SHIFTED = 6
@@ -124,20 +126,24 @@ def _check_classes(streams: Streams, spec: Spec, said: Plan) -> None:
                 raise wrong(f"plan.targets.by_{kind}.{which}", what)
 
 
+def option_name(scheduler: str, variant: Variant) -> str:
+    """What a scheduler at a point is called."""
+    return scheduler if variant.key is None else f"{scheduler}/{variant.key}"
+
+
 def _asks(spec: Spec, said: Plan) -> Iterator[Ask]:
     for variant in spec.variants():
-        packed = pickle.dumps(variant, protocol=pickle.HIGHEST_PROTOCOL)
+        point = packed(variant)
         for scheduler in variant.spec.schedulers:
-            name = scheduler if variant.key is None else f"{scheduler}/{variant.key}"
-            yield Ask(name, packed, scheduler, said, spec.seeds)
+            yield Ask(option_name(scheduler, variant), point, scheduler, said, spec.seeds)
 
 
 def _told(
     asks: Sequence[Ask], jobs: int, share: Callable[[int, int, str], None]
-) -> dict[str, Told]:
+) -> dict[str, Finding]:
     """What was found out of each, by name; in whatever order it comes."""
-    found: dict[str, Told] = {}
-    pool = workers(min(jobs, max(len(asks), 1)), worked, Told(error=KILLED))
+    found: dict[str, Finding] = {}
+    pool = workers(min(jobs, max(len(asks), 1)), worked, Finding(error=KILLED))
     for done, (ask, told) in enumerate(pool(asks), start=1):
         found[ask.name] = told
         share(done, len(asks), ask.name)
@@ -152,7 +158,7 @@ def _share(report: Report | None, begin: float, end: float) -> Callable[[int, in
     return share
 
 
-def _answer(ask: Ask, told: Told) -> Answer:
+def _answer(ask: Ask, told: Finding) -> Answer:
     if told.error is None:
         found: Answer = told.found
         return found
@@ -265,8 +271,7 @@ def _flags(spec: Spec, chosen: Row) -> list[Flag]:
     """Of the recommended option."""
     for variant in spec.variants():
         scheduler = chosen.answer.scheduler
-        name = scheduler if variant.key is None else f"{scheduler}/{variant.key}"
-        if name == chosen.answer.option:
+        if option_name(scheduler, variant) == chosen.answer.option:
             return flags_of(variant.spec, chosen.answer)
     raise AssertionError(f"no option is called {chosen.answer.option}")
 
@@ -285,7 +290,7 @@ def _write(
 
     said = spec.plan
     assert said is not None
-    (folder / "spec.yaml").write_text(dump_yaml(resolve(spec, out)), encoding="utf-8")
+    (folder / SPEC).write_text(dump_yaml(resolve(spec, out)), encoding="utf-8")
     write_plan(folder / "plan.csv", rows, targets, said)
     write_curve(folder / "curve.csv", rows, targets, said)
     (folder / "plan.txt").write_text("\n\n".join(texts) + "\n", encoding="utf-8")
@@ -309,22 +314,16 @@ def _write(
 
 def _profiles(spec: Spec) -> dict[str, dict[str, Any]]:
     """Where the step times come from, and how far off they are."""
-    from experiments.profiles import profile_of
-
-    found: dict[str, dict[str, Any]] = {}
-    for variant in spec.variants():
-        for scheduler in variant.spec.schedulers:
-            curve = variant.spec.step_time_of(scheduler)
-            if not isinstance(curve, Profile) or curve.profile in found:
-                continue
-            profile = profile_of(curve.profile)
-            error = {region: entry and entry.get("mean") for region, entry in profile.error.items()}
-            found[profile.name] = {
-                "device": profile.device,
-                "model": profile.model,
-                "tensor_parallel": profile.tensor_parallel,
-                "source": profile.source,
-                "held_out_error": error,
-                "sha256": profile.sha256,
-            }
-    return found
+    return {
+        profile.name: {
+            "device": profile.device,
+            "model": profile.model,
+            "tensor_parallel": profile.tensor_parallel,
+            "source": profile.source,
+            "held_out_error": {
+                region: entry and entry.get("mean") for region, entry in profile.error.items()
+            },
+            "sha256": profile.sha256,
+        }
+        for profile in profiles_of(spec)
+    }

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from experiments.cells import Cell
+from experiments.cell import Cell
 from experiments.plan.sample import Sample, sampled
 from experiments.plan.streams import taken
 from sim import Slo, Trace

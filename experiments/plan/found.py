@@ -12,7 +12,7 @@ import numpy as np
 from experiments.intervals import estimate
 from experiments.plan.answer import Answer, Fresh, Point, Shifted, Size, values_of
 from experiments.plan.binding import binds, stopped
-from experiments.plan.check import Cluster
+from experiments.plan.check import CheckedCluster
 from experiments.plan.option import Ask, Option, place_rate, ready
 from experiments.plan.rates import place_of, rate_at, replicas_for
 from experiments.plan.sample import Sample
@@ -20,6 +20,7 @@ from experiments.plan.search import CLOSE, highest, own_edges
 from experiments.plan.targets import failing, unsure, value_of
 from experiments.spec_step_time import Profile
 from experiments.works import failure
+from sim.catalogue import NS
 from workloads import TraceError
 
 SHAPE = (0.25, 0.5, 0.75, 0.9, 1.1)
@@ -27,25 +28,25 @@ SHAPE = (0.25, 0.5, 0.75, 0.9, 1.1)
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Finding:
     """What was found out; `error`: why nothing was."""
 
     found: Any = None
     error: str | None = None
 
 
-def worked(ask: Ask) -> Told:
+def worked(ask: Ask) -> Finding:
     """Find it out. What goes wrong in an option is its error, and nobody else's."""
     try:
-        return Told(_FOUND[ask.what](Option(ask)))
+        return Finding(_FOUND[ask.what](Option(ask)))
     except TraceError as error:
-        return Told(error=str(error))
+        return Finding(error=str(error))
     except Exception as error:
         variant, _ = ready(ask.point)
         what = failure(error, variant.spec, ask.scheduler)
         if what is None:
             raise
-        return Told(error=what)
+        return Finding(error=what)
 
 
 def answer(option: Option) -> Answer:
@@ -155,7 +156,7 @@ def _check(option: Option, found: Answer) -> None:
     found.utilization = sum(one.busy_ns for one in samples) / window if window else None
 
 
-def size_of(option: Option, cluster: Cluster) -> Size:
+def size_of(option: Option, cluster: CheckedCluster) -> Size:
     """What is told of a cluster."""
     values = values_of(option.targets, cluster.samples, option.plan.latency)
     return Size(cluster.replicas, values, tuple(cluster.failing), cluster.whole)
@@ -206,7 +207,7 @@ def _told(option: Option, name: str, samples: Sequence[Sample]) -> str:
         rejected = f" ({why})" if why else ""
         unserved = sum(int(np.isinf(one.latency_ns["e2e"]).sum()) for one in samples)
         return f"{name} fails: {unserved:,} of {total:,} requests are never served{rejected}"
-    alone = f"{value / 1e9:.4g} s for requests that are alone"
+    alone = f"{value / NS:.4g} s for requests that are alone"
     return f"{name} fails: it is {alone}, {target.limit:g} s is asked for"
 
 

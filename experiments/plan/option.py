@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from experiments.cells import Cell
+from experiments.cell import Cell
 from experiments.plan.check import Checks
 from experiments.plan.fleet import serve
 from experiments.plan.rates import place_of, rate_at
@@ -24,6 +24,7 @@ from experiments.spec_order import RandomOrder
 from experiments.spec_plan import Plan
 from experiments.works import Cells
 from sim import Trace
+from sim.catalogue import NS
 from sim.steptime import StepTimeError, scaled
 
 SLACK = 0.7
@@ -139,8 +140,8 @@ class Option:
         context = rows * round(prompt + answer / 2)
         host = 0.0 if server.host is None else server.host.constant_s
         try:
-            decode = cell.curve.decode_ns(rows, context) / 1e9 + host
-            prefill = cell.curve.step_ns(0, 0, 1, prompt, 0, prompt * prompt) / 1e9
+            decode = cell.curve.decode_ns(rows, context) / NS + host
+            prefill = cell.curve.step_ns(0, 0, 1, prompt, 0, prompt * prompt) / NS
         except StepTimeError:
             return place_of(self.streams.rate)
         rate = SLACK / (prefill + (answer - 1) * decode / rows)

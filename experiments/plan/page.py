@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from experiments import report
+from experiments.html_pages import template
 from experiments.plan.flags import Flag, command_of
 from experiments.plan.front import Row, is_priced
 from experiments.plan.tables import fresh_text, headline, reasons, table, unpriced
@@ -38,25 +38,14 @@ def write_page(
     """Write it into *folder*; nothing where jinja2 is not installed (`itersim[report]`)."""
     if find_spec("jinja2") is None:
         return
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
     from experiments.plan.streams import Streams
 
     said = spec.plan
     assert said is not None
-    environment = Environment(
-        loader=FileSystemLoader(HERE),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    style = Path(report.__file__).with_name("page.css").read_text(encoding="utf-8")
     first = next(spec.variants()).spec
     demand = Streams(first, said.demand, said.router, spec.seeds[0]).rate
     priced = is_priced(rows)
-    page = environment.get_template("page.html.jinja").render(
-        style=style.replace("</", "<\\/"),
+    page = template(HERE).render(
         name=spec.name,
         description=spec.description,
         headline="" if chosen is None else headline(chosen, demand, priced),

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.cells import Cell, refusals, simulate_cell
+from experiments.cell import Cell, refusals
+from experiments.cells import simulate_cell
 from experiments.saturation import saturation
 from sim import Analysis, Slo, Source, Trace, stopped_by
 from sim.cluster import ClusterAnalysis

@@ -12,7 +12,7 @@ from typing import Any
 
 from experiments.grid import Grid
 from experiments.plan.answer import SHOWN, Size
-from experiments.plan.front import SECONDS_PER_HOUR, Hour, Row, is_priced, price_of
+from experiments.plan.front import SECONDS_PER_HOUR, Hour, Row, cost_of, is_priced, price_of
 from experiments.plan.targets import Target
 from experiments.spec_plan import Plan
 
@@ -136,7 +136,7 @@ def table(name: str, rows: Sequence[Row], targets: Sequence[Target], priced: boo
 
 
 def _rank(row: Row, priced: bool) -> tuple[Any, ...]:
-    cost = row.per_hour if priced else row.gpus
+    cost = cost_of(row, priced)
     latency = row.latency
     far = float("inf")
     return (

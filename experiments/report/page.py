@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from experiments.facts import capitalised
+from experiments.html_pages import template
 from experiments.looks import looks_of
 from experiments.output import OutputError, staged_file
 from experiments.painter import Painter
@@ -127,20 +128,10 @@ def _telling(results: Results) -> str | None:
 
 def _page(results: Results, pictures: Sequence[Path], parts: dict[str, Any]) -> str:
     from bokeh.resources import Resources
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    environment = Environment(
-        loader=FileSystemLoader(HERE),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"code": _code, "data": _data, "words": _words}
     kept = results.about
     inline, beside = _pictures(pictures)
-    return environment.get_template("page.html.jinja").render(
-        style=(HERE / "page.css").read_text(encoding="utf-8"),
+    return template(HERE).render(
         bokeh=Resources(mode="inline", components=["bokeh"]).js_raw if parts["timeline"] else [],
         name=results.name,
         description=str(results.raw.get("description") or ""),
@@ -160,27 +151,6 @@ def _page(results: Results, pictures: Sequence[Path], parts: dict[str, Any]) -> 
         spec=results.spec_text,
         **parts,
     )
-
-
-def _code(text: str) -> str:
-    """A script or a style, in which nothing ends the element that it stands in."""
-    from markupsafe import Markup
-
-    return Markup(text.replace("</", "<\\/").replace("<!--", "<\\!--"))
-
-
-def _words(text: str) -> str:
-    """A text in which commands stand in backticks."""
-    from markupsafe import Markup, escape
-
-    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))
-
-
-def _data(text: str) -> str:
-    """JSON, in which nothing can look like an element."""
-    from markupsafe import Markup
-
-    return Markup(text.replace("<", "\\u003c"))
 
 
 def _pictures(paths: Sequence[Path]) -> tuple[list[dict[str, Any]], list[str]]:
@@ -215,7 +185,7 @@ def _causes(kept: dict[str, Any]) -> list[str]:
         if entry["cause"]
     ]
     told = [*points, *filter(None, [kept.get("cause")])]
-    return [text[0].upper() + text[1:] if text.startswith("the ") else text for text in told]
+    return [capitalised(text) for text in told]
 
 
 def _notes(kept: dict[str, Any]) -> list[str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from experiments.compare import compared, number
+from experiments.compare import compared
+from experiments.facts import number
 from experiments.grid import Grid
 from experiments.pictures import Pictures
 from experiments.results import Results, Saved

@@ -37,7 +37,7 @@ from bokeh.transform import transform
 from numpy.typing import NDArray
 
 from experiments.figures import COLOURS, STRANDED
-from experiments.lives import Told
+from experiments.lives import LifeWords
 from experiments.looks import Look
 from experiments.report.tracks import Track, Window
 from experiments.stretches import NOBODY
@@ -127,7 +127,7 @@ def _sources(track: Track, window: Window) -> dict[str, ColumnDataSource]:
     fill = np.where(rows.cell == Cell.EMPTY, NOTHING, fill)
     held = rows.stay[rows.stay != NOBODY]
     base = int(held.min(initial=len(track.lives.request)))
-    told = Told(track.analysis, track.lives)
+    told = LifeWords(track.analysis, track.lives)
     words: dict[str, Any] = {"who": [], "size": [], "came": [], "left": []}
     for stay in range(base, int(held.max(initial=base - 1)) + 1):
         who = int(track.lives.request[stay])

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from experiments.cells import COLUMNS, Cell, numbers_of, simulate_cell
+from experiments.cell import COLUMNS, Cell
+from experiments.cells import numbers_of, simulate_cell
 from experiments.load import load_spec
 from experiments.spec import Spec, Variant
 from experiments.works import Cells, Works

@@ -12,11 +12,21 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from experiments.charts import HELD, IN_TIME, LATE, TOKEN, WAITING, draw_lanes, draw_passes
+from experiments.charts import (
+    HELD,
+    IN_TIME,
+    LATE,
+    PASSES_X,
+    TOKEN,
+    WAITING,
+    draw_lanes,
+    draw_passes,
+)
 from experiments.figures import XLABEL, draw_membership, legend_handles, rows_of
+from experiments.request_names import labels_of
 from experiments.sketches import lanes_of, passes_of
 from experiments.spec_figures import TimelineFigure
-from experiments.strips import Strip, labels_of, window_of
+from experiments.strips import Strip, window_of
 from experiments.style import WIDTHS, in_style
 from sim import Analysis, membership, summary
 
@@ -97,7 +107,7 @@ def iterations(runs: Mapping[str, Analysis], until_s: float | None = None) -> Pi
         for one, part in zip(axes, parts, strict=False):
             draw_passes(one, part, until)
         axes[-1].set_xlim(0, until)
-        axes[-1].set_xlabel("time, s (a bar is an iteration, as wide as it lasts)")
+        axes[-1].set_xlabel(PASSES_X)
         handles = [
             Patch(facecolor=HELD, label="prompt tokens"),
             Patch(facecolor=TOKEN, label="decodes"),

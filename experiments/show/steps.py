@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.lives import LEFT, Lives, Told, lives_of, preempts, seconds
+from experiments.lives import LEFT, LifeWords, Lives, lives_of, preempts, seconds
 from experiments.stretches import NOBODY, Stretches, stretches
 from sim import Analysis, Cell, Reason
 
@@ -90,7 +90,7 @@ def _walk(
 ) -> Walk:
     slots = int(table.slot.max(initial=0))
     lives = lives_of(analysis)
-    told = Told(analysis, lives)
+    told = LifeWords(analysis, lives)
     steps = []
     for first, last in zip(begins.tolist(), ends.tolist(), strict=True):
         rows = np.flatnonzero((table.first <= last) & (table.last >= first))
@@ -103,7 +103,7 @@ def _walk(
     return Walk(name, slots, tuple(steps), left)
 
 
-def _square(table: Stretches, told: Told, row: int, last: int) -> Square:
+def _square(table: Stretches, told: LifeWords, row: int, last: int) -> Square:
     stay, cell = int(table.stay[row]), Cell(int(table.cell[row]))
     if stay == NOBODY:
         return Square(None, cell, MARKS[cell], MEANINGS[cell])
@@ -123,7 +123,7 @@ def _square(table: Stretches, told: Told, row: int, last: int) -> Square:
 
 
 def _happened(
-    analysis: Analysis, lives: Lives, told: Told, squares: list[Square], first: int, last: int
+    analysis: Analysis, lives: Lives, told: LifeWords, squares: list[Square], first: int, last: int
 ) -> list[tuple[str, str]]:
     """The loop around one step: release, admit, compose, step, append."""
     said: list[tuple[str, str]] = []
@@ -166,7 +166,7 @@ def _happened(
     return said
 
 
-def _leavers(lives: Lives, told: Told, which: NDArray[np.bool_]) -> list[str]:
+def _leavers(lives: Lives, told: LifeWords, which: NDArray[np.bool_]) -> list[str]:
     """Who left, and why in few words: what was done to them, or the reason where that is known."""
     found = []
     for who, why in zip(lives.request[which], lives.left[which], strict=True):
@@ -175,7 +175,7 @@ def _leavers(lives: Lives, told: Told, which: NDArray[np.bool_]) -> list[str]:
     return found
 
 
-def _queue(analysis: Analysis, told: Told, iteration: int) -> str:
+def _queue(analysis: Analysis, told: LifeWords, iteration: int) -> str:
     """Who waits after the decision for *iteration*."""
     if analysis.run.endless:
         return "the queue is never empty"

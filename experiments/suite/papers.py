@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from experiments.arguments import Bar, bars_of, closed_forms, speedups_of, unexplained
-from experiments.compare import number
+from experiments.facts import number
 from experiments.spec_arguments import SpeedupFigure, WaterfallFigure
-from experiments.suite.results import Results, Row, times
+from experiments.suite.findings import Findings, Row, times
 
 Told = tuple[list[Row], str]
 
 
-def variance(results: Results) -> Told:
+def variance(results: Findings) -> Told:
     """Every measured ratio beside its closed form."""
     figure = next(f for f in results.spec.figures or () if isinstance(f, SpeedupFigure))
     closed = closed_forms(results.spec, figure.of)
@@ -46,7 +46,7 @@ def variance(results: Results) -> Told:
     return rows, sentence
 
 
-def orca(results: Results) -> Told:
+def orca(results: Findings) -> Told:
     """The waterfall to Orca's 36.9, and each condition alone."""
     figures = [f for f in results.spec.figures or () if isinstance(f, WaterfallFigure)]
     steps = next(f for f in figures if not f.alone)
@@ -79,7 +79,7 @@ def _stages(bars: list[Bar]) -> float:
     return product
 
 
-def anyscale(results: Results) -> Told:
+def anyscale(results: Findings) -> Told:
     """The waterfall to Anyscale's 23, and what of it is accounting."""
     figure = next(f for f in results.spec.figures or () if isinstance(f, WaterfallFigure))
     bars = bars_of(figure, results.points, results.swept)

@@ -12,12 +12,13 @@ from typing import Any
 import yaml
 
 from experiments.load import load_spec
+from experiments.names import FAILED
 from experiments.output import staged_file
 from experiments.pools import Pool
 from experiments.spec import Spec
 from experiments.store import Store
 from experiments.suite.catalogue import EXPERIMENTS, Experiment
-from experiments.suite.results import Results, Row
+from experiments.suite.findings import Findings, Row
 from experiments.sweep_run import Watch, sweep, wanted
 from experiments.table_rows import Points, Summary
 
@@ -85,11 +86,11 @@ def run_suite(
         folder = out / experiment.name
         outcome = sweep(spec, folder, pool, overwrite=overwrite, watch=watch)
         if outcome.failed:
-            text = f"{len(outcome.failed)} cells failed, see {folder / 'failed.txt'}"
+            text = f"{len(outcome.failed)} cells failed, see {folder / FAILED}"
             yield Finished(experiment, text, outcome.failed)
             continue
         with Store(folder) as store:
-            rows, sentence = experiment.tell(Results(spec, _points(spec, store)))
+            rows, sentence = experiment.tell(Findings(spec, _points(spec, store)))
             if experiment.name in _with_data() and data is None:
                 sentence += " (Lengths are declared by the quantiles of Azure's public trace.)"
             with store.publishing() as part:

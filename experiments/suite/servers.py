@@ -5,15 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from experiments.compare import number
-from experiments.suite.results import Results, Row, ms, secs, times
+from experiments.facts import milliseconds, number
+from experiments.suite.findings import Findings, Row, secs, times
 
 Told = tuple[list[Row], str]
 TTFT_S = 1.0
 """The time to the first token up to which a load counts as carried."""
 
 
-def load(results: Results) -> Told:
+def load(results: Findings) -> Told:
     """Up to which rate each scheduler keeps the first token within a second, and at what TPOT."""
     rows = results.table(
         ["ttft_p50_s", "ttft_p99_s", "tpot_p50_s", "tpot_p99_s", "attainment", "requests_per_s"]
@@ -36,8 +36,8 @@ def load(results: Results) -> Told:
     tpot = {name: results.mean(name, "tpot_p99_s", key) for name in results.schedulers}
     slow, fast = max(tpot, key=lambda n: tpot[n]), min(tpot, key=lambda n: tpot[n])
     tail = (
-        f"at {at:g} requests/s the TPOT p99 goes from {ms(tpot[fast])} ({fast}) to "
-        f"{ms(tpot[slow])} ({slow})"
+        f"at {at:g} requests/s the TPOT p99 goes from {milliseconds(tpot[fast])} ({fast}) to "
+        f"{milliseconds(tpot[slow])} ({slow})"
     )
     why = (
         "arrivals wait for the running batch to end under static, for a slot alone under the others"
@@ -47,7 +47,7 @@ def load(results: Results) -> Told:
     return rows, f"TTFT p99 stays within {TTFT_S:g} s {'; '.join(texts)}: {why}. And {tail}."
 
 
-def knee(results: Results) -> Told:
+def knee(results: Findings) -> Told:
     """Where slots stop being free."""
     rows = results.table(["output_tokens_per_s", "tpot_mean_s", "running_mean"])
     axis, keys = results.axis("server.slots")
@@ -71,7 +71,7 @@ def knee(results: Results) -> Told:
     )
 
 
-def chunk(results: Results) -> Told:
+def chunk(results: Findings) -> Told:
     """What a larger budget buys and costs."""
     metrics = ["ttft_p50_s", "ttft_p99_s", "tpot_p50_s", "tpot_p99_s", "itl_p99_s", "itl_max_s"]
     rows = results.table(metrics)
@@ -80,20 +80,21 @@ def chunk(results: Results) -> Told:
 
     def both(metric: str) -> str:
         pair = (results.mean("chunked", metric, key) for key in (small, large))
-        return " to ".join(ms(value) for value in pair)
+        return " to ".join(milliseconds(value) for value in pair)
 
     best = min(keys, key=lambda key: results.mean("chunked", "ttft_p99_s", key))
     stall = results.mean("prefill_first", "itl_max_s", large)
     return rows, (
         f"From a budget of {axis.values[0]:g} tokens to {axis.values[-1]:g} the TTFT p99 goes from "
         f"{both('ttft_p99_s')} (least at {axis.values[keys.index(best)]:g}: "
-        f"{ms(results.mean('chunked', 'ttft_p99_s', best))}), the TPOT p99 from "
+        f"{milliseconds(results.mean('chunked', 'ttft_p99_s', best))}), the TPOT p99 from "
         f"{both('tpot_p99_s')} and the longest stall from {both('itl_max_s')}, as whoever decodes "
-        f"waits for the whole iteration; without chunks, under prefill_first, it is {ms(stall)}."
+        f"waits for the whole iteration; without chunks, under prefill_first, it is "
+        f"{milliseconds(stall)}."
     )
 
 
-def host(results: Results) -> Told:
+def host(results: Findings) -> Told:
     """How much of the host's time shows."""
     rows = results.table(["output_tokens_per_s", "tpot_mean_s", "host_wait_share"])
     axis, keys = results.axis()
@@ -109,12 +110,12 @@ def host(results: Results) -> Told:
     return rows, (
         f"{axis.shown(axis.values[-1])} of host work per iteration cost synchronous scheduling "
         f"{loss['synchronous']:.1%} of its throughput, asynchronous {loss['asynchronous']:.1%}: a "
-        f"token takes {ms(tpot)} without any, so the work fits beside the iteration before, and "
-        f"the device waits for {share:.1%} of its time."
+        f"token takes {milliseconds(tpot)} without any, so the work fits beside the iteration "
+        f"before, and the device waits for {share:.1%} of its time."
     )
 
 
-def memory(results: Results) -> Told:
+def memory(results: Findings) -> Told:
     """What reservation keeps out, and which way back from preemption is cheaper."""
     metrics = ["output_tokens_per_s", "running_mean", "kv_effective_share", "preemptions"]
     rows = results.table([*metrics, "recomputed_tokens", "swapped_blocks", "swap_wait_s"])
@@ -140,7 +141,7 @@ def memory(results: Results) -> Told:
     )
 
 
-def fairness(results: Results) -> Told:
+def fairness(results: Findings) -> Told:
     """Whom an order lets wait."""
     rows = results.table(["queue_p50_s", "queue_p99_s", "queue_max_s", "bypassed_max"])
     axis, keys = results.axis()
@@ -158,7 +159,7 @@ def fairness(results: Results) -> Told:
     )
 
 
-def tenants(results: Results) -> Told:
+def tenants(results: Findings) -> Told:
     """What a heavy tenant does to a light one."""
     rows = results.table(["attainment", "jain_service", "output_tokens_per_s"])
     axis, keys = results.axis("workload.arrivals.rate_per_s")
@@ -173,7 +174,7 @@ def tenants(results: Results) -> Told:
     )
 
 
-def burst(results: Results) -> Told:
+def burst(results: Findings) -> Told:
     """What bursts do, whatever decides the iterations."""
     rows = results.table(["ttft_p50_s", "ttft_p99_s", "tpot_p99_s", "attainment", "queue_max_s"])
     axis, keys = results.axis()
@@ -192,4 +193,4 @@ def burst(results: Results) -> Told:
     )
 
 
-Teller = Callable[[Results], Told]
+Teller = Callable[[Findings], Told]

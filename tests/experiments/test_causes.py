@@ -10,8 +10,8 @@ import pytest
 from matplotlib.figure import Figure as Sheet
 
 from experiments.axis import Axis
+from experiments.causes_at_point import cause
 from experiments.charts import _timeline, _waits, draw_lines
-from experiments.compare import cause
 from experiments.load import spec_of
 from experiments.pictures import Panel, Series
 from experiments.run import run

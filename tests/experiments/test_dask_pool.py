@@ -23,7 +23,7 @@ from experiments.load import spec_of
 from experiments.output import OutputError
 from experiments.pools import PoolError, alone
 from experiments.store import Store
-from experiments.sweep_run import Count, Wanted, sweep
+from experiments.sweep_run import Count, SweepCell, sweep
 from experiments.table_rows import Summary
 
 pytestmark = [
@@ -83,7 +83,7 @@ def test_workers_that_die_cost_nothing_but_time(local: Any, tmp_path: Path) -> N
     spec = spec_of(experiment(seeds=4))
     killed: list[int] = []
 
-    def watch(count: Count, cell: Wanted | None, summary: Summary | None) -> None:
+    def watch(count: Count, cell: SweepCell | None, summary: Summary | None) -> None:
         if count.complete in (5, 25) and len(killed) < 2 and cell is not None:
             worker = next(iter(local.workers.values()))
             killed.append(worker.pid)
@@ -145,7 +145,7 @@ def test_when_the_scheduler_goes_what_is_complete_stays(tmp_path: Path) -> None:
     assert other.stdout is not None
     address, out = other.stdout.readline().strip(), tmp_path / "out"
 
-    def watch(count: Count, cell: Wanted | None, summary: Summary | None) -> None:
+    def watch(count: Count, cell: SweepCell | None, summary: Summary | None) -> None:
         if count.complete == 4 and cell is not None:
             os.killpg(other.pid, signal.SIGKILL)
             other.wait()

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from experiments.compare import cause, comparison, notes
+from experiments.causes_at_point import cause
+from experiments.compare import comparison
 from experiments.csvs import GROUPS, ITERATIONS, REQUESTS
 from experiments.load import spec_of
+from experiments.notes import notes
 from experiments.run import Outcome, run
 from experiments.table_rows import shown
 

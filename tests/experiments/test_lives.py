@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from sampled import TOPICS, policy_case
 
-from experiments.lives import CAME, HELD_BACK, LEFT, NONE, Told, lives_of
+from experiments.lives import CAME, HELD_BACK, LEFT, NONE, LifeWords, lives_of
 from sim import (
     Analysis,
     Constant,
@@ -53,7 +53,7 @@ def test_every_residency_has_the_life_that_its_moves_tell() -> None:
                 mine = np.flatnonzero(lives.request == request)
                 assert np.all(lives.left[mine[:-1]] != NONE)
                 assert np.array_equal(lives.since_ns[mine[1:]], lives.left_ns[mine[:-1]])
-            told = Told(analysis, lives)
+            told = LifeWords(analysis, lives)
             for stay in range(len(lives.request)):
                 assert told.came(stay)
                 assert told.left(stay)
@@ -73,7 +73,7 @@ def test_the_words_of_a_small_run() -> None:
     """One slot, one second an iteration: R1 runs from 0 to 3, R2 waits for its slot from 1.5."""
     trace = trace_of([0, 1.5 * S], [4, 4], [3, 2], label=["first", "second"])
     analysis = Analysis(simulate(trace, Server(slots=1), Mixed(), Constant(step_s=1)))
-    told = Told(analysis, lives_of(analysis))
+    told = LifeWords(analysis, lives_of(analysis))
     assert [told.name(request) for request in (0, 1)] == ["first", "second"]
     assert told.size(1) == "4 prompt + 2 output tokens"
     assert told.came(0) == "admitted at 0 s (iteration 1), at once"
@@ -85,7 +85,7 @@ def test_the_words_of_a_batch_and_of_a_run_that_is_cut() -> None:
     trace = trace_of([0, 0, S // 2], [4, 4, 4], [1, 3, 9])
     work = simulate(trace, Server(slots=2), Static(), Constant(step_s=1), horizon_ns=5 * S)
     analysis = Analysis(work)
-    told = Told(analysis, lives_of(analysis))
+    told = LifeWords(analysis, lives_of(analysis))
     assert told.name(2) == "R3"
     assert told.left(0) == "finished: its batch ended, at 3 s"
     assert told.came(2).endswith("after 2.5 s; until then the batch before had to end")
@@ -96,7 +96,7 @@ def test_the_words_of_a_displaced_request() -> None:
     trace = trace_of([0, S], [4, 4], [4, 1], priority=[5, 0])
     server = Server(slots=1, order=Priority(), displace=True)
     analysis = Analysis(simulate(trace, server, Mixed(), Constant(step_s=1)))
-    told = Told(analysis, lives_of(analysis))
+    told = LifeWords(analysis, lives_of(analysis))
     assert told.left(0) == "preempted: a more urgent request took its place, at 1 s"
     assert told.came(2) == (
         "admitted again, to compute all its tokens anew at 2 s (iteration 3) after 1 s; until "

@@ -11,13 +11,15 @@ import pytest
 from plan_support import steady, unit_server
 
 from experiments import metric_docs
-from experiments.cells import COLUMNS, NAMES, numbers_of, simulate_cell
+from experiments.cell import COLUMNS
+from experiments.cells import numbers_of, simulate_cell
 from experiments.cluster_cells import MORE, REPLICA_COLUMNS
 from experiments.load import spec_of
 from experiments.plan.command import plan
 from experiments.works import Cells, Works
 from sim.catalogue import METRICS
 from sim.groups import GROUP_NAMES
+from sim.metrics import NAMES
 
 TEXT = metric_docs.PAGE.path.read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| (`.*?) \| (.*?) \| (.*?) \| (\w+|–) \|", TEXT, re.MULTILINE)

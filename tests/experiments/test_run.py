@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from experiments.cells import COLUMNS
+from experiments.cell import COLUMNS
 from experiments.csvs import ITERATIONS, MOVES, REQUESTS
 from experiments.faults import SpecError
 from experiments.load import spec_of

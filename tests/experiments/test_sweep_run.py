@@ -32,7 +32,7 @@ from experiments.output import OutputError
 from experiments.pools import alone, processes
 from experiments.run import run
 from experiments.store import Store
-from experiments.sweep_run import Count, Interrupted, Wanted, sweep, wanted
+from experiments.sweep_run import Count, Interrupted, SweepCell, sweep, wanted
 from experiments.table_rows import Summary
 
 MORE = {"requests.csv", "moves.csv", "groups.csv", "membership.png", "record.npz"}
@@ -514,7 +514,7 @@ def test_whoever_watches_sees_every_cell(tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     names = []
 
-    def watch(count: Count, cell: Wanted | None, summary: Summary | None) -> None:
+    def watch(count: Count, cell: SweepCell | None, summary: Summary | None) -> None:
         seen.append((count.complete, count.total))
         if cell is not None and summary is not None:
             names.append(cell.names)

@@ -74,6 +74,12 @@ def test_a_comparison_leaves_tables_and_a_picture(here: Path) -> None:
     assert again.exit_code == 2 and "--overwrite" in again.stderr
 
 
+def test_an_option_that_a_real_run_has_not_is_refused(here: Path) -> None:
+    said = itersim("validate", "spec.yaml", "--model", "tiny", "--overwrite", "--out", "o")
+    assert said.exit_code == 2 and "'--overwrite': is for --against" in said.stderr
+    assert not (here / "o").exists()
+
+
 def test_what_the_fit_said_can_be_set(here: Path) -> None:
     words = ("--against", "run.csv", "--set", "server.front_end.constant_s=0.009", "--out", "o")
     said = itersim("validate", "spec.yaml", *words)

@@ -9,7 +9,7 @@ from typing import Any
 
 from experiments.arguments import at_limit, per_seed
 from experiments.axis import Axis, axis_of
-from experiments.compare import number
+from experiments.facts import milliseconds, number
 from experiments.intervals import Estimate, estimate
 from experiments.spec import Spec
 from experiments.table_rows import Points, estimated
@@ -18,7 +18,7 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Results:
+class Findings:
     """The summaries of a sweep, and the spec that they are of."""
 
     spec: Spec
@@ -89,14 +89,9 @@ class Results:
         return rows
 
 
-def ms(seconds: float) -> str:
-    """Seconds as a text in ms."""
-    return f"{number(round(seconds * 1e3, 3))} ms"
-
-
 def secs(seconds: float) -> str:
     """Seconds as a text in s, or in ms below one."""
-    return f"{seconds:.3g} s" if seconds >= 1 else ms(seconds)
+    return f"{seconds:.3g} s" if seconds >= 1 else milliseconds(seconds)
 
 
 def times(ratio: float) -> str:
