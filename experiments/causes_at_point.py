@@ -157,7 +157,9 @@ def _classes(cells: Mapping[str, Seeds]) -> str:
             (patient, "queue_max_s", "the longest wait"),
         ):
             values = {
-                name: estimated([s["groups"]["priority"].get(label, {}) for s in seeds], metric)
+                name: estimated(
+                    [s["groups"].get("priority", {}).get(label, {}) for s in seeds], metric
+                )
                 for name, seeds in cells.items()
             }
             told.append(_spread(values, f"{what} of priority {label}", 1e3, " ms"))

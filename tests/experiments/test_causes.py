@@ -302,3 +302,9 @@ def test_an_order_without_what_it_sorts_by_is_told(tmp_path: Path) -> None:
     assert "no two requests differ in their deadline" in notes[0]
     assert "quota: no request has priority 7" in notes[1]
     assert "one tenant" in notes[2] and "the token budget is unlimited" in notes[2]
+
+
+def test_a_cluster_beside_a_server_is_told_without_its_classes(tmp_path: Path) -> None:
+    requests = [request(output=3, priority=place % 2) for place in range(4)]
+    told = text(tmp_path, requests, {"one": mixed("priority"), "two": mixed(cluster=2)})
+    assert "results in" in told
