@@ -1,8 +1,14 @@
 """The `itersim` command, also as `python -m experiments`."""
 
+from __future__ import annotations
+
 import gc
 import io
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from experiments.painter import Painter
 
 DRAWING = ("run", "report")
 """The commands whose pictures a process of their own draws: the sooner it starts, the better."""
@@ -19,13 +25,25 @@ def main() -> None:
     # what `timeout` and cluster schedulers send ends a run as Ctrl-C does
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     painter = None
-    if len(sys.argv) > 2 and sys.argv[1] in DRAWING and "--help" not in sys.argv:
-        from experiments.painter import Painter
+    try:
+        painter = _painter_for(sys.argv[1:])
+        from experiments.cli import app
 
-        painter = Painter(apart=True)
-    from experiments.cli import app
+        app(prog_name="itersim", obj=painter)
+    except KeyboardInterrupt:  # before the command began
+        print("itersim: interrupted", file=sys.stderr)
+        sys.exit(130)
+    finally:
+        if painter is not None:
+            painter.close()
 
-    app(prog_name="itersim", obj=painter)
+
+def _painter_for(words: list[str]) -> Painter | None:
+    if len(words) < 2 or words[0] not in DRAWING or "--help" in words:
+        return None
+    from experiments.painter import Painter
+
+    return Painter(apart=True)
 
 
 if __name__ == "__main__":  # a process that is spawned imports this module again

@@ -15,6 +15,7 @@ from experiments.table_rows import Points, Seeds
 
 Said = Mapping[str, AnyScheduler]
 Rule = Callable[[Spec, Points, Known], str]
+"""Facts may lack: a sweep, which keeps numbers only, knows none."""
 
 
 def question(spec: Spec) -> Rule | None:
@@ -41,6 +42,8 @@ def question(spec: Spec) -> Rule | None:
         return _reservation
     if len({(s.kind, s.head_of_line) for s in spec.schedulers.values()}) > 1:
         return _blocking
+    if len({order_kind(s.order) for s in spec.schedulers.values()}) > 1:
+        return _turns
     return None
 
 
@@ -61,7 +64,7 @@ def _deadlines(spec: Spec, points: Points, facts: Known) -> str:
     cells = points[None]
     met = {name: mean(seeds, "deadlines_met") for name, seeds in cells.items()}
     due = {name: mean(seeds, "deadlines") for name, seeds in cells.items()}
-    full = [name for name in cells if facts[name].first_count == FIRST]
+    full = [name for name in cells if name in facts and facts[name].first_count == FIRST]
     orders = {name: spec.schedulers[name].order for name in full}
     urgent = [name for name in full if isinstance(orders[name], EdfOrder)]
     others = [name for name in full if not isinstance(orders[name], EdfOrder | OwnOrder)]
@@ -142,7 +145,7 @@ def _starvation(spec: Spec, points: Points, facts: Known) -> str:
             f"wait is {seconds(longest[aged])}."
         )
     # the facts are of the first seed; and where the line may be skipped, the order does not bind
-    if len(cells[aged]) == 1 and spec.schedulers[aged].head_of_line == "strict":
+    if aged in facts and len(cells[aged]) == 1 and spec.schedulers[aged].head_of_line == "strict":
         within = facts[aged].length_spread / rate
         told += f"at {per} nobody who arrives more than {seconds(within)} later can pass, so "
     else:
@@ -164,6 +167,28 @@ def _starvation(spec: Spec, points: Points, facts: Known) -> str:
             f"of {seconds(short[aged])} instead of {seconds(short[plain])}"
         )
     return f"{told}."
+
+
+def _turns(spec: Spec, points: Points, facts: Known) -> str:
+    """Who goes first decides who waits: of every scheduler, the waits and who was passed by."""
+    cells = points[None]
+    middle, longest = known(cells, "queue_p50_s"), known(cells, "queue_max_s")
+    passed = known(cells, "bypassed_max")
+    if not middle or not longest or not passed or not any(passed.values()):
+        return ""
+    return (
+        "; ".join(
+            f"under {name} the median wait is {seconds(middle[name])}, the longest "
+            f"{seconds(longest[name])}, and "
+            + (
+                f"one request sees {number(passed[name])} later ones go first"
+                if passed[name]
+                else "nobody is passed by a later one"
+            )
+            for name in cells
+        ).replace("under", "Under", 1)
+        + "."
+    )
 
 
 def _reservation(spec: Spec, points: Points, facts: Known) -> str:
@@ -192,6 +217,8 @@ def _reservation(spec: Spec, points: Points, facts: Known) -> str:
 
 def _blocking(spec: Spec, points: Points, facts: Known) -> str:
     cells = points[None]
+    if not facts:
+        return ""
     some = next(iter(facts.values()))
     # facts are of the first seed, and about one prompt that is longer than all others
     names = {fact.longest_prompt_name for fact in facts.values()}

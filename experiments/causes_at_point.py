@@ -11,6 +11,7 @@ from experiments.table_rows import Seeds, classes, estimated
 
 NAMED = 3  # schedulers whose waits a sentence names one by one
 WORTH_TELLING = 0.01  # a difference below one in a hundred is none
+LIKE_CHANCE = 0.05  # of the largest of thousands of gaps, which a single batch decides
 
 
 def cause(cells: Mapping[str, Seeds], kinds: Mapping[str, str]) -> str:
@@ -97,6 +98,11 @@ def _cause_of_latency(cells: Mapping[str, Seeds]) -> str:
                 f"the longest gap between two tokens is {number(stalls[longest] * 1e3)} ms under "
                 f"{'all schedulers' if len(cells) > 1 else longest}"
             )
+        elif stalls[longest] - stalls[shortest] < LIKE_CHANCE * stalls[longest]:
+            told.append(
+                f"the longest gap between two tokens is {number(stalls[shortest] * 1e3)} to "
+                f"{number(stalls[longest] * 1e3)} ms"
+            )
         else:
             told.append(
                 f"the longest gap between two tokens is {number(stalls[longest] * 1e3)} ms under "
@@ -151,7 +157,9 @@ def _classes(cells: Mapping[str, Seeds]) -> str:
             (patient, "queue_max_s", "the longest wait"),
         ):
             values = {
-                name: estimated([s["groups"]["priority"].get(label, {}) for s in seeds], metric)
+                name: estimated(
+                    [s["groups"].get("priority", {}).get(label, {}) for s in seeds], metric
+                )
                 for name, seeds in cells.items()
             }
             told.append(_spread(values, f"{what} of priority {label}", 1e3, " ms"))

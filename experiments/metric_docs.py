@@ -1,23 +1,16 @@
-"""`python -m experiments.metric_docs`: the tables of docs/metrics.md, from the code.
-
-Everything between two marks is written anew; what stands around it is written by hand.
-"""
+"""`python -m experiments.metric_docs`: the tables of docs/metrics.md, from the code."""
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
-from pathlib import Path
 
+from experiments import kept_page
 from sim.catalogue import METRICS, QUANTILES, Metric
 from sim.cluster.tally import OVER_ITERATIONS, SUMMED
 from sim.groups import GROUP_METRICS
 
-BEGIN = "<!-- written by: python -m experiments.metric_docs -->"
-END = "<!-- end of what is written -->"
-PAGE = Path(__file__).parent.parent / "docs" / "metrics.md"
 ARROWS = {"higher": "higher", "lower": "lower", "": "–"}
 
 OF_A_CELL: tuple[Metric, ...] = (
@@ -126,7 +119,7 @@ def families(metrics: Sequence[Metric]) -> Iterator[list[Metric]]:
 def table(metrics: Sequence[Metric], more: Callable[[str], str] | None = None) -> str:
     """Rows of Markdown; *more* makes a last column from a name."""
     heads = ["metric", "unit", "meaning", "better", *(["in a cluster"] if more else [])]
-    lines = [_row(heads), _row(["---"] * len(heads))]
+    rows = []
     for some in families(metrics):
         first = some[0]
         meaning = first.meaning
@@ -134,12 +127,8 @@ def table(metrics: Sequence[Metric], more: Callable[[str], str] | None = None) -
             meaning = f"mean and quantiles of {meaning.partition(' of ')[2]}"
         names = ", ".join(f"`{one.name}`" for one in some)
         cells = [names, first.unit or "–", meaning, ARROWS[first.better]]
-        lines.append(_row([*cells, *([more(first.name)] if more else [])]))
-    return "\n".join(lines)
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+        rows.append([*cells, *([more(first.name)] if more else [])])
+    return kept_page.table(heads, rows)
 
 
 def written() -> str:
@@ -158,33 +147,7 @@ def written() -> str:
     return "\n\n".join(f"### {title}\n\n{words}\n\n{rows}" for title, words, rows in parts)
 
 
-def renewed(text: str) -> str:
-    """*text* with what stands between the marks written anew; ValueError without marks."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"there must be a line {BEGIN!r} and, after it, one {END!r}")
-    return f"{before}{BEGIN}\n\n{written()}\n\n{END}{after}"
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the tables; 0 done, 1 with --check where they are not as the code says, 2 no marks."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.metric_docs", description=__doc__)
-    parser.add_argument("file", type=Path, nargs="?", default=PAGE, help="(default: %(default)s)")
-    parser.add_argument("--check", action="store_true", help="write nothing, say whether it is new")
-    given = parser.parse_args(arguments)
-    try:
-        old = given.file.read_text(encoding="utf-8")
-        new = renewed(old)
-    except (OSError, ValueError) as error:
-        print(f"{given.file}: {error}", file=sys.stderr)
-        return 2
-    if given.check:
-        return int(old != new)
-    if old != new:
-        given.file.write_text(new, encoding="utf-8")
-    return 0
-
+PAGE = kept_page.KeptPage("metrics.md", "experiments.metric_docs", written)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(PAGE.main())

@@ -13,7 +13,7 @@ REMEDIES = {
     "exceeds_token_budget": "the prompt exceeds the token budget: raise max_batched_tokens, or use "
     "kind: chunked",
     "exceeds_context": "prompt and limit exceed max_context_tokens",
-    "hopeless": "the deadline was out of reach, and order: edf sheds such requests",
+    "hopeless": "out of reach: an order with `shed`, or with shed_ns of its own, gives them up",
     "kv_exhausted": "preemption: reject ends whom a lack of blocks preempts: raise kv_blocks, or "
     "say recompute",
 }
@@ -51,6 +51,7 @@ def notes(
         )
     for name, seeds in cells.items():
         offered = sum(int(summary["offered"]) for summary in seeds)
+        of_all = f" of all {len(seeds)} seeds" if len(seeds) > 1 else ""
         if all(summary.get("without_effect") for summary in seeds):
             found.append(f"{name}: without effect: {seeds[0]['without_effect']}")
         if not offered:
@@ -66,16 +67,16 @@ def notes(
             if count:
                 what = what or _refusals(seeds)
                 found.append(
-                    f"{name}: {count:,} of {offered:,} requests were {what}; latencies are of "
-                    "those that got so far"
+                    f"{name}: {count:,} of {offered:,} requests{of_all} were {what}; latencies "
+                    "are of those that got so far"
                 )
         found += _saturated(name, seeds)
         outside = sum(int(summary["outside_range_iterations"]) for summary in seeds)
         if outside:
             every = sum(int(summary["iterations"]) for summary in seeds)
             found.append(
-                f"{name}: {outside:,} of {every:,} iterations lie outside what the step-time curve "
-                "was measured on; it was continued linearly there"
+                f"{name}: {outside:,} of {every:,} iterations{of_all} lie outside what the "
+                "step-time curve was measured on; it was continued linearly there"
             )
         if name in oracle:
             found.append(f"{name}: {oracle[name]}")

@@ -15,9 +15,12 @@ from pathlib import Path as FilePath
 from types import ModuleType
 from typing import Any
 
-from experiments.faults import Path, listed, nearest, unknown
+from experiments.faults import Path, listed, nearest, shown, unknown
 from experiments.scalars import Exact
 from sim.orders import Order
+
+ANSWERS = (TypeError, ValueError, AttributeError, AssertionError, LookupError, ArithmeticError)
+"""What the simulator may stumble over when an order answers something of the wrong kind."""
 
 _loaded: dict[str, str] = {}
 """Modules that were found in a spec's folder -> that folder."""
@@ -38,10 +41,16 @@ def own_order(kind: str, folder: str | None, options: Mapping[str, Any]) -> Orde
     if wrong:
         raise OwnOrderError(*wrong)
     try:
-        return cls(**{name: _plain(value) for name, value in options.items()})
+        made = cls(**{name: _plain(value) for name, value in options.items()})
     except Exception as error:
         what = str(error) or type(error).__name__
         raise OwnOrderError(((), f"{cls.__name__} refuses its options: {what}")) from error
+    if made.reserves and not made.lanes:
+        raise _no_order(
+            f"{cls.__name__} says reserves = True but has no lanes, for which slots are kept; "
+            "say lanes = True and write lane(request)"
+        )
+    return made
 
 
 def order_class(kind: str, folder: str | None) -> type[Order]:
@@ -60,7 +69,29 @@ def order_class(kind: str, folder: str | None) -> type[Order]:
         raise _no_order(f"{wanted} is no order: make it a subclass of sim.orders.Order")
     if found.key is Order.key:
         raise _no_order(f"{wanted} has no key(request, now_ns); write it")
+    wrong = list(_wrong_hooks(found))
+    if wrong:
+        raise _no_order("; ".join(wrong))
     return found
+
+
+def _wrong_hooks(cls: type[Order]) -> Iterator[str]:
+    """Hooks that cannot be called as those of `Order` are."""
+    for name, ours in vars(Order).items():
+        theirs = getattr(cls, name)
+        if not inspect.isfunction(ours) or name.startswith("__") or theirs is ours:
+            continue
+        if not callable(theirs):
+            yield f"{cls.__name__}.{name} is {shown(theirs)}; make it a method"
+            continue
+        taken = [one for one in inspect.signature(ours).parameters if one != "self"]
+        bound = inspect.getattr_static(cls, name)
+        given = taken if isinstance(bound, staticmethod | classmethod) else ["self", *taken]
+        try:
+            inspect.signature(theirs).bind(*given)
+        except TypeError:
+            words = ", ".join(given)
+            yield f"{cls.__name__}.{name} must take ({words}), as sim.orders.Order's does"
 
 
 def _no_order(message: str) -> OwnOrderError:
@@ -80,7 +111,8 @@ def order_file(kind: str) -> FilePath | None:
 
 
 def failure_of(error: Exception, kind: str) -> str | None:
-    """What to say of *error* if it came out of the class *kind* while it was asked; None if not."""
+    """What to say of *error* if it came out of the class *kind* while it was asked, or of what that
+    answered; None if not."""
     file = order_file(kind)
     lines = []
     inner: BaseException | None = error
@@ -88,9 +120,15 @@ def failure_of(error: Exception, kind: str) -> str | None:
         frames = traceback.extract_tb(inner.__traceback__)
         lines += [frame.lineno for frame in frames if FilePath(frame.filename) == file]
         inner = inner.__cause__
-    if not lines or file is None:
-        return None
-    return f"order {kind} fails in {file.name}:{lines[-1]}: {type(error).__name__}: {error}"
+    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    if lines and file is not None:
+        return f"order {kind} fails in {file.name}:{lines[-1]}: {what}"
+    if isinstance(error, ANSWERS):
+        return (
+            f"order {kind}: its answers lead to {what}; keys must compare with each other, and "
+            "hooks return what docs/write-a-policy.md says (sim.testing.check_order tells which)"
+        )
+    return None
 
 
 def _module(name: str, folder: str | None) -> ModuleType:

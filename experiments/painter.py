@@ -24,16 +24,7 @@ class Painter:
         self._apart: tuple[ForkProcess, Connection] | None = None
         self._waiting: list[Job] = []
         if apart and sys.platform == "linux" and "numpy" not in sys.modules:
-            from multiprocessing import Pipe
-
-            here, there = Pipe()
-            process = ForkProcess(target=_paint, args=(here, there), daemon=True)
-            try:
-                process.start()
-                self._apart = process, here
-            except OSError:  # no process to be had: draw here
-                here.close()
-            there.close()
+            self._apart = _begun()
 
     def draw(self, function: Callable[..., None], *arguments: Any) -> None:
         """Call *function*, which can be pickled, with *arguments*, sooner or later."""
@@ -87,6 +78,26 @@ class Painter:
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
+def _begun() -> tuple[ForkProcess, Connection] | None:
+    """The process and this end of the pipe to it; None if there is no process to be had."""
+    import signal
+    from multiprocessing import Pipe
+
+    here, there = Pipe()
+    process = ForkProcess(target=_paint, args=(here, there), daemon=True)
+    # held back until the new process knows what they mean to it
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        process.start()
+    except OSError:
+        here.close()
+        return None
+    finally:
+        there.close()
+        signal.pthread_sigmask(signal.SIG_SETMASK, held)
+    return process, here
+
+
 def _paint(here: Connection, there: Connection) -> None:
     """Do what comes through *there* until nothing can come any more."""
     import ctypes
@@ -94,7 +105,10 @@ def _paint(here: Connection, there: Connection) -> None:
     import signal
     import threading
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process decides what an interrupt means
+    # the main process decides what an interrupt means, and ends this one
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # and this one never outlives it
     here.close()
     jobs: queue.SimpleQueue[bytes] = queue.SimpleQueue()

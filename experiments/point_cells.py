@@ -24,6 +24,7 @@ from experiments.spec import Spec, Variant
 from experiments.spec_order import OwnOrder, order_kind
 from experiments.spec_resolved import content_hash
 from sim import InvariantError, Source, StepTimeError, Trace, TraceSource, UnservableError
+from sim.orders import OrderError
 from workloads import TraceFile, TraceSettings, dressed, make_source, read_trace
 
 
@@ -115,7 +116,7 @@ def _cells(variant: Variant, shared: dict[str, Any]) -> Iterator[Cell]:
 
 def failure(error: Exception, spec: Spec, scheduler: str) -> str | None:
     """What to say of a cell that failed by no fault of ours; None: by one of ours."""
-    if isinstance(error, StepTimeError | InvariantError | UnservableError):
+    if isinstance(error, StepTimeError | InvariantError | UnservableError | OrderError):
         return str(error)
     order = spec.schedulers[scheduler].order
     if not isinstance(order, OwnOrder):

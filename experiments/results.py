@@ -4,7 +4,6 @@ wherever the folder lies now. Runs nothing of the user's, needs no trace, profil
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +14,8 @@ from typing import Any
 from experiments import run_json
 from experiments.cell import COLUMNS
 from experiments.figures_shown import Frame
-from experiments.names import FAILED, SPEC, SUMMARY, cell_folders
+from experiments.kept import about_of, listed, summary_of, text
+from experiments.names import FAILED, SPEC, SUMMARY, TABLE, cell_folders
 from experiments.output import MARKER, OutputError
 from experiments.record import NAME as RECORD
 from experiments.record import read_record
@@ -61,11 +61,18 @@ class Results:
                 f"{folder} {what}; give one that `itersim run` wrote, such as results/<name>"
             )
         self.folder = folder
-        self.spec_text = _text(folder / SPEC)
+        self.spec_text = text(folder / SPEC)
         document = read_document(folder / SPEC)
         self.raw: dict[str, Any] = document.data()
-        if document.faults or not isinstance(self.raw.get("schedulers"), dict):
+        schedulers = self.raw.get("schedulers")
+        kinds = schedulers.values() if isinstance(schedulers, dict) else [None]
+        if document.faults or not all(isinstance(said, dict) for said in kinds):
             raise OutputError(f"{folder / SPEC} is no spec of a run; run it again")
+        if not (folder / TABLE).is_file():
+            raise OutputError(
+                f"{folder} has no summary.csv, which is written when all cells are done; the same "
+                "`itersim sweep` does the rest"
+            )
         self.cells = self._ordered(list(self._found()))
 
     @property
@@ -76,23 +83,36 @@ class Results:
     @cached_property
     def about(self) -> dict[str, Any]:
         """What `experiments.run_json` wrote; empty in the folder of a run that wrote nothing."""
-        path = self.folder / run_json.NAME
-        return json.loads(_text(path)) if path.is_file() else {}
+        return about_of(self.folder / run_json.NAME)
 
     @property
     def failed(self) -> list[str]:
         """The cells that failed, each with its reason."""
         path = self.folder / FAILED
-        return _text(path).splitlines() if path.is_file() else []
+        return text(path).splitlines() if path.is_file() else []
 
     # -- cells -----------------------------------------------------------------------------------
 
     def _found(self) -> Iterator[Saved]:
+        """Those that `summary.csv` lists; a sweep leaves others that its spec has no longer."""
+        known = listed(self.folder / TABLE)
+        missing = set(known.rows)
+        points = {entry["point"] for entry in self.about.get("points", ())}
         for path in (self.folder / "cells").rglob(SUMMARY):
-            summary = json.loads(_text(path))
             scheduler, *middle, _ = path.parent.relative_to(self.folder / "cells").parts
             point = "/".join(middle) or None
-            yield Saved(scheduler, point, int(summary["seed"]), summary, path.parent)
+            summary = summary_of(path)
+            place = known.place(summary)
+            if place not in known.rows or (points and point not in points):
+                continue
+            missing.discard(place)
+            yield Saved(scheduler, point, summary["seed"], summary, path.parent)
+        if missing:
+            one = " ".join(min(missing))
+            raise OutputError(
+                f"{self.folder}: {len(missing)} cells of summary.csv are not in cells/ (such as "
+                f"{one}); run the experiment again"
+            )
 
     def _ordered(self, cells: list[Saved]) -> list[Saved]:
         """In the order in which they were run, by point, seed and scheduler: as the spec names
@@ -173,10 +193,3 @@ def _swept(summary: Mapping[str, Any]) -> dict[str, Any]:
     keys = list(summary)
     swept = takewhile(lambda key: key not in COLUMNS, keys[keys.index("seed") + 1 :])
     return {key: summary[key] for key in swept}
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise OutputError(f"{path} cannot be read ({error}); run the experiment again") from None

@@ -184,6 +184,8 @@ class OwnKind(InputCheck):
             what = f"must be module:Class, such as my_module:MyOrder, not {shown(value)}"
             if isinstance(value, str) and "/" in value:
                 what += "; say import_from: FOLDER for a module in another folder"
+            elif isinstance(value, str) and "-" in value:
+                what += "; a module's name has no hyphen"
             raise ValueError(what)
         return value
 
@@ -238,6 +240,9 @@ class OrderKinds(Kinds):
             return OwnOrder.model_validate(data if isinstance(data, Mapping) else {"kind": data})
         if isinstance(data, OwnOrder):
             return data
+        if isinstance(word, str) and "." in word:
+            what = f"{shown(word)} is no kind; a class of your own is module:Class, with a colon"
+            raise faults([detail(what, data, () if word is data else ("kind",))])
         kinds = [kind_of(model) for model in self.models]
         if not isinstance(data, str):
             return super().pick(data)

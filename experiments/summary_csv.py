@@ -20,10 +20,11 @@ def write_summary(path: Path, spec: Spec, rows: Iterable[Mapping[str, Any]]) -> 
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(names)
         for row in rows:
-            writer.writerow([_plain(row.get(name)) for name in names])
+            writer.writerow([plain(row.get(name)) for name in names])
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """What stands in a field."""
     if isinstance(value, dict | list):
         return json.dumps(value, sort_keys=True)
     return "" if value is None else value

@@ -137,7 +137,7 @@ class AsyncReplica(IterationReplica):
         if not planned.decodes and not planned.chunks:
             self.record.moves += moves
             if not self.ahead and not (decision and decision.preempted):
-                raise InvariantError(f"at {now} ns nobody can run, although somebody waits")
+                raise InvariantError(self.stuck(now))
             return None
         planned.moves = moves
         self._advance(planned)
@@ -262,8 +262,6 @@ class AsyncReplica(IterationReplica):
             return None
         decodes, context = planned.decodes, planned.context
         host = 0 if self.host is None else self.host.ns(decodes, decodes, 0)
-        if planned.host > before and host <= planned.step:
-            return None  # it waits for the host, those behind it will not
         count = self.calendar.values[0] - batch.steps
         if pool.grows:
             count = min(count, batch.lasting(pool.free - scheduler.spare, batch.steps))

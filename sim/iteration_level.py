@@ -152,7 +152,7 @@ class IterationReplica(SlotReplica):
             # everybody decodes, in this iteration and in those that follow until something changes
             decodes, context = batch.decodes, batch.context
             if not decodes:
-                raise InvariantError(f"at {now} ns nobody can run, although somebody waits")
+                raise InvariantError(self.stuck(now))
             count = 1
             if fast and sure:
                 # the decisions of iterations until one ends or blocks may lack are known

@@ -52,7 +52,7 @@ def leap(
     ends = np.cumsum(steps + gap_ns)
     reached = int(np.searchsorted(ends, until, side="left")) + 1
     within = int(np.searchsorted(ends, limit, side="right"))
-    count = max(1, min(count, reached, within))
+    count = max(1, min(len(steps), reached, within))
     return count, int(ends[count - 1])
 
 
@@ -70,7 +70,8 @@ def leap_asynchronously(
     """The same where the host works on an iteration while the one before it computes.
 
     *before_ns* is the step before the first, *first_host_ns* the host's work for it and *host_ns*
-    that for the others. Answers (how many, how long together, (last step, last length), first gap).
+    that for the others. They stop too where the device begins, or ceases, to wait. Answers (how
+    many, how long together, (last step, last length), first gap).
     """
     if first_host_ns <= before_ns and host_ns <= curve.decode_ns(decodes, context):
         # steps only grow with the context: the device never waits
@@ -84,6 +85,8 @@ def leap_asynchronously(
     ends = np.cumsum(steps + gaps)
     reached = int(np.searchsorted(ends, until, side="left")) + 1
     within = int(np.searchsorted(ends, limit, side="right"))
-    count = max(1, min(count, reached, within))
+    other = (gaps > 0) != (gaps[0] > 0)
+    alike = int(np.argmax(other)) if other.any() else len(steps)
+    count = max(1, min(alike, reached, within))
     last = (int(steps[count - 1]), int(steps[count - 1] + gaps[count - 1]))
     return count, int(ends[count - 1]), last, int(gaps[0])

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Hashable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import Any, Protocol
 
-from sim.orders import Fcfs, Order
+from sim.orders import Fcfs, Order, OrderError
 from sim.request import Request
 from sim.shortest import Shortest
 
@@ -125,7 +125,13 @@ class KeyedQueue:
         self._heap: list[Entry] = []
 
     def _entry(self, request: Request, now_ns: int) -> Entry:
-        return (self.order.key(request, now_ns), request.arrival_ns, request.index, request)
+        key = self.order.key(request, now_ns)
+        if key is None or key != key:  # the latter: NaN, before which and behind which nothing is
+            raise OrderError(
+                f"order {self.order.kind or type(self.order).__name__}: the key of request "
+                f"{request.index + 1} is {key}; return what the queue is sorted by, smaller first"
+            )
+        return (key, request.arrival_ns, request.index, request)
 
     def push(self, request: Request, now_ns: int) -> None:
         self.order.joins(request, set(), request.arrival_ns)

@@ -71,6 +71,21 @@ class SlotReplica(Replica):
     def idle_slots(self) -> int:
         return len(self.batch.free_slots)
 
+    def stuck(self, now: int) -> str:
+        """Why nobody runs although somebody waits, as far as that can be told."""
+        first = self.queue.at(0)
+        text = f"at {now / 1e9:.9g} s nobody can run, although "
+        if first is None:
+            return f"{text}somebody waits"
+        text += f"request {first.index + 1} waits and nobody else holds a slot"
+        if not self.order.reserves:
+            return text
+        slots, tokens = self.order.withheld(first)
+        return (
+            f"{text}: order {self.order.kind or type(self.order).__name__} withholds {slots} of "
+            f"{self.server.slots} slots and {tokens} tokens from it"
+        )
+
     def flush(self, now: int) -> None:
         """The membership is about to change at *now*."""
         raise NotImplementedError

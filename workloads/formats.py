@@ -51,9 +51,7 @@ class Layout:
 
 
 LAYOUTS: dict[str, tuple[Layout, ...]] = {
-    # 2023: naive, 7 decimals; 2024: with offset, 6 decimals or none (Azure/AzurePublicDataset)
     "azure": (Layout("TIMESTAMP", None, "ContextTokens", "GeneratedTokens", {}),),
-    # releases 1 have no session, later ones do (HPMLL/BurstGPT); seconds from the first day
     "burstgpt": (
         Layout(
             "Timestamp",
@@ -63,7 +61,6 @@ LAYOUTS: dict[str, tuple[Layout, ...]] = {
             {"session": "Session ID"},
         ),
     ),
-    # kvcache-ai/Mooncake, FAST25-release/traces: one hash id for 512 tokens
     "mooncake": (
         Layout(
             "timestamp",
@@ -74,7 +71,6 @@ LAYOUTS: dict[str, tuple[Layout, ...]] = {
             hash_tokens=512,
         ),
     ),
-    # alibaba-edu/qwen-bailian-usagetraces-anon: one hash id for 16 tokens (README, `blksz_16`)
     "bailian": (
         Layout(
             "timestamp",
@@ -85,7 +81,6 @@ LAYOUTS: dict[str, tuple[Layout, ...]] = {
             hash_tokens=16,
         ),
     ),
-    # microsoft/vidur, trace_replay
     "vidur": (
         Layout(
             "arrived_at",
@@ -95,9 +90,7 @@ LAYOUTS: dict[str, tuple[Layout, ...]] = {
             {"session": "session_id"},
         ),
     ),
-    # casys-kaist/LLMServingSim, flat rows
     "llmservingsim": (Layout("arrival_time_ns", NANOSECONDS, "input_toks", "output_toks", {}),),
-    # ai-dynamo/aiperf: replay traces, and the records of a run (profile_export.jsonl)
     "aiperf": (
         Layout(
             "timestamp", MILLISECONDS, "input_length", "output_length", {"session": "session_id"}
@@ -110,12 +103,23 @@ LAYOUTS: dict[str, tuple[Layout, ...]] = {
             {"session": "metadata.x_correlation_id"},
         ),
     ),
-    # vllm-project/guidellm: replay traces, and the successful requests of a benchmark report
     "guidellm": (
         Layout("timestamp", SECONDS, "input_length", "output_length", {}),
         Layout("request_start_time", SECONDS, "prompt_tokens", "output_tokens", {}),
     ),
 }
+
+ORIGINS: dict[str, str] = {
+    "azure": "Azure/AzurePublicDataset, 2023 (naive times, 7 decimals) and 2024 (with an offset)",
+    "burstgpt": "HPMLL/BurstGPT; seconds from the first day; later releases name sessions",
+    "mooncake": "kvcache-ai/Mooncake, FAST25-release/traces; one hash id for 512 tokens",
+    "bailian": "alibaba-edu/qwen-bailian-usagetraces-anon; one hash id for 16 tokens (`blksz_16`)",
+    "vidur": "microsoft/vidur, trace_replay",
+    "llmservingsim": "casys-kaist/LLMServingSim, flat rows",
+    "aiperf": "ai-dynamo/aiperf: replay traces, or the records of a run (profile_export.jsonl)",
+    "guidellm": "vllm-project/guidellm: replay traces, or the requests of a report that succeeded",
+}
+"""Where files of a format come from."""
 
 ARRIVALS: dict[str, int | None] = {
     "arrival_s": SECONDS,

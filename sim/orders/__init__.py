@@ -10,7 +10,7 @@ from sim.orders.keyed import (
     ShortestPrompt,
     Srpt,
 )
-from sim.orders.order import Fcfs, Order
+from sim.orders.order import Fcfs, Order, OrderError
 from sim.orders.priority import Priority, Reserved
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "LongestFirst",
     "Mlfq",
     "Order",
+    "OrderError",
     "Priority",
     "Random",
     "Reserved",

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from sim.request import Request
 
 
+class OrderError(ValueError):
+    """An order answers what nothing can be made of."""
+
+
 class Order:
     """Who waits in front of whom, and who is the least urgent of those who run.
 

@@ -30,7 +30,11 @@ class StepTime(Protocol):
         ...
 
     def decode_run_ns(self, decodes: int, context: int, growth: int, count: int) -> Floats:
-        """*count* such iterations in a row, the context growing by *growth* each; whole numbers."""
+        """*count* such iterations in a row, the context growing by *growth* each; whole numbers.
+
+        Fewer, at least one, where those behind them lie outside what was measured and may not be
+        continued: they may never be run.
+        """
         ...
 
     def advance_ns(
@@ -38,8 +42,8 @@ class StepTime(Protocol):
     ) -> tuple[int, int]:
         """At most *count* >= 1 such iterations: (how many, how long together in ns).
 
-        They stop at the first end at or after *until*, and before one that would end after
-        *limit*; the first always runs.
+        They stop at the first end at or after *until*, before one that would end after *limit*,
+        and before one that is an error; the first always runs.
         """
         ...
 
@@ -124,7 +128,18 @@ class Curve:
     def decode_ns(self, decodes: int, context: int) -> int:
         return self.step_ns(decodes, context, 0, 0, 0, 0)
 
+    def answered(self, decodes: int, context: int, growth: int, count: int) -> int:
+        """How many of *count* >= 1 such iterations come before one outside what was measured, if
+        that is an error; at least one, which is told when it is asked for."""
+        if self.extrapolate or count == 1:
+            return count
+        zero = np.zeros(count, dtype=np.int64)
+        contexts = context + growth * np.arange(count, dtype=np.int64)
+        out = self.outside(zero + decodes, contexts, zero, zero)
+        return max(int(np.argmax(out)), 1) if out.any() else count
+
     def decode_run_ns(self, decodes: int, context: int, growth: int, count: int) -> Floats:
+        count = self.answered(decodes, context, growth, count)
         rows = np.full(count, decodes, dtype=np.int64)
         zero = np.zeros(count, dtype=np.int64)
         contexts = context + growth * np.arange(count, dtype=np.int64)
@@ -136,6 +151,7 @@ class Curve:
         first = self.decode_ns(decodes, context)
         # steps never get shorter in a run, so the first bounds how many fit
         count = min(count, max(min(until, limit + 1) // first + 2, 1))
+        count = self.answered(decodes, context, growth, count)
         if count <= FEW:
             elapsed, done = first, 1
             while done < count and elapsed < until:

@@ -50,6 +50,7 @@ class Constant(Curve):
         return np.full(len(n), self.step_s)
 
     def decode_run_ns(self, decodes: int, context: int, growth: int, count: int) -> Floats:
+        count = self.answered(decodes, context, growth, count)
         return np.full(count, float(self.decode_ns(decodes, context)))
 
     def advance_ns(
@@ -57,6 +58,7 @@ class Constant(Curve):
     ) -> tuple[int, int]:
         step = self.decode_ns(decodes, context)
         done = max(min(count, -(-until // step), limit // step), 1)
+        done = self.answered(decodes, context, growth, done)
         return done, done * step
 
 

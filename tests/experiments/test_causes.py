@@ -143,9 +143,30 @@ def test_the_bound_of_ageing_is_by_the_length_that_the_order_sorts_by(tmp_path: 
 
 def test_only_the_same_order_with_and_without_ageing_is_compared(tmp_path: Path) -> None:
     said = text(tmp_path, starving(), {"srpt": mixed("srpt"), "aged": mixed(AGED)})
-    assert "go first" not in said
+    assert "of length per second" not in said
     apart = {"sp": mixed("shortest_prompt"), "aged": mixed(AGED, prefill_every=2)}
     assert "go first" not in text(tmp_path / "2", starving(), apart)
+
+
+def test_orders_are_told_by_who_waits_and_who_is_passed_by(tmp_path: Path) -> None:
+    orders = {"fcfs": mixed(), "sp": mixed("shortest_prompt"), "sjf": mixed("shortest_predicted")}
+    said = " ".join(text(tmp_path, starving(), orders).split())
+    # one slot, a second each: the long prompt waits 1 s for the first, or 13 s for all
+    assert "Under fcfs the median wait is" in said and "and nobody is passed by a later one" in said
+    assert "under sp the median wait is" in said
+    assert "the longest 13 s, and one request sees 12 later ones go first" in said
+    assert "under sjf" in said
+
+
+def test_a_difference_of_chance_between_longest_gaps_is_not_told_by_name() -> None:
+    cells = {
+        name: [summary(queue_mean_s=wait, itl_max_s=stall)]
+        for name, wait, stall in (("a", 1.0, 0.0267), ("b", 0.5, 0.0274), ("c", 0.25, 0.0270))
+    }
+    assert cause(cells, dict.fromkeys(cells, "mixed")) == (
+        "the longest gap between two tokens is 26.70 to 27.40 ms; mean queue waits are 1,000 ms "
+        "under a, 500 ms under b and 250 ms under c."
+    )
 
 
 def test_ageing_that_does_not_shorten_the_longest_wait_is_no_help(tmp_path: Path) -> None:
@@ -281,3 +302,9 @@ def test_an_order_without_what_it_sorts_by_is_told(tmp_path: Path) -> None:
     assert "no two requests differ in their deadline" in notes[0]
     assert "quota: no request has priority 7" in notes[1]
     assert "one tenant" in notes[2] and "the token budget is unlimited" in notes[2]
+
+
+def test_a_cluster_beside_a_server_is_told_without_its_classes(tmp_path: Path) -> None:
+    requests = [request(output=3, priority=place % 2) for place in range(4)]
+    told = text(tmp_path, requests, {"one": mixed("priority"), "two": mixed(cluster=2)})
+    assert "results in" in told

@@ -21,27 +21,27 @@ from sim.catalogue import METRICS
 from sim.groups import GROUP_NAMES
 from sim.metrics import NAMES
 
-TEXT = metric_docs.PAGE.read_text(encoding="utf-8")
+TEXT = metric_docs.PAGE.path.read_text(encoding="utf-8")
 ROWS = re.findall(r"^\| (`.*?) \| (.*?) \| (.*?) \| (\w+|–) \|", TEXT, re.MULTILINE)
 NAMED = [name for cells in ROWS for name in re.findall(r"`(\w+)`", cells[0])]
 
 
 def test_the_page_is_what_the_code_says() -> None:
-    assert metric_docs.main(["--check"]) == 0
+    assert metric_docs.PAGE.main(["--check"]) == 0
 
 
 def test_what_is_stale_is_told_and_written_anew(tmp_path: Path) -> None:
     page = tmp_path / "metrics.md"
     page.write_text(TEXT.replace("forward passes executed", "forward passes"), encoding="utf-8")
-    assert metric_docs.main([str(page), "--check"]) == 1
-    assert metric_docs.main([str(page)]) == 0
+    assert metric_docs.PAGE.main([str(page), "--check"]) == 1
+    assert metric_docs.PAGE.main([str(page)]) == 0
     assert page.read_text(encoding="utf-8") == TEXT
 
 
 def test_a_page_without_marks_is_left_alone(tmp_path: Path, capsys: Any) -> None:
     page = tmp_path / "metrics.md"
     page.write_text("no marks\n")
-    assert metric_docs.main([str(page)]) == 2
+    assert metric_docs.PAGE.main([str(page)]) == 2
     assert "there must be a line" in capsys.readouterr().err
     assert page.read_text() == "no marks\n"
 

@@ -5,9 +5,10 @@ import sys
 import pytest
 
 from experiments.faults import SpecError
-from experiments.load import check_spec, spec_of
+from experiments.load import check_spec, load_spec, spec_of
 from experiments.own_order import order_file
 from experiments.parts import order_of, server_of
+from experiments.run import run
 from experiments.spec_resolved import content_hash, resolve
 from experiments.yaml_write import dump_yaml
 from sim.orders import Order
@@ -272,3 +273,120 @@ def test_a_module_named_like_one_that_is_loaded_is_told(written, tmp_path):
         "random.py another name"
     )
     assert sys.modules["random"] is random
+
+
+ANSWERS = """\
+from sim.orders import Order
+
+
+class NoReturn(Order):
+    def key(self, request, now_ns):
+        request.arrival_ns
+
+
+class TwoKinds(Order):
+    def key(self, request, now_ns):
+        return (1, 2) if request.index else 3
+
+
+class TooFew(Order):
+    def key(self, request):
+        return 0
+
+
+class ShortHook(Order):
+    def key(self, request, now_ns):
+        return 0
+
+    def joins(self, request):
+        pass
+
+
+class KeepsWithoutLanes(Order):
+    reserves = True
+
+    def key(self, request, now_ns):
+        return 0
+
+
+class Miser(Order):
+    reserves = lanes = True
+
+    def key(self, request, now_ns):
+        return 0
+
+    def withheld(self, request):
+        return 4, 0
+
+    def keeps(self):
+        return 1, 0  # less than it withholds
+
+
+class NoPair(Miser):
+    def withheld(self, request):
+        return True
+
+
+class Bound(Order):
+    @staticmethod
+    def key(request, now_ns):
+        return 0
+
+    def joins(self, *args):
+        pass
+"""
+BOTH = SPEC.replace(
+    "output_tokens: 6}]", "output_tokens: 6}, {arrival_s: 0, prompt_tokens: 1, output_tokens: 2}]"
+)
+
+
+def answers(tmp_path, name):
+    (tmp_path / "answers.py").write_text(ANSWERS)
+    path = tmp_path / "lab.yaml"
+    text = BOTH.replace("ORDER", f"answers:{name}") + "  fcfs: {kind: mixed}\n"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("TooFew", "TooFew.key must take (self, request, now_ns), as sim.orders.Order's does"),
+        ("ShortHook", "ShortHook.joins must take (self, request, waiting, now_ns)"),
+        ("KeepsWithoutLanes", "says reserves = True but has no lanes"),
+    ],
+)
+def test_a_class_that_cannot_be_asked_is_told_by_check(tmp_path, name, says):
+    with pytest.raises(SpecError) as caught:
+        check_spec(answers(tmp_path, name))
+    assert says in str(caught.value)
+
+
+def test_hooks_may_take_what_they_like_as_long_as_they_can_be_called(tmp_path):
+    check_spec(answers(tmp_path, "Bound"))
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("NoReturn", "order NoReturn: the key of request 1 is None; return what the queue"),
+        ("TwoKinds", "order answers:TwoKinds: its answers lead to TypeError: '<' not supported"),
+        ("NoPair", "order answers:NoPair: its answers lead to TypeError: cannot unpack"),
+        (
+            "Miser",
+            "nobody else holds a slot: order Miser withholds 4 of 4 slots",
+        ),
+    ],
+)
+def test_a_wrong_answer_fails_its_cell_with_the_reason_and_no_other(tmp_path, name, says):
+    failed = run(load_spec(answers(tmp_path, name)), tmp_path / "out").failed
+    assert len(failed) == 1 and says in failed[0], failed
+    assert (tmp_path / "out" / "cells" / "fcfs").is_dir()
+
+
+@pytest.mark.parametrize("order", ["answers.Miser", "{kind: answers.Miser}"])
+def test_a_dot_for_the_colon_is_told(tmp_path, order):
+    path = tmp_path / "lab.yaml"
+    path.write_text(SPEC.replace("ORDER", order))
+    with pytest.raises(SpecError, match="a class of your own is module:Class, with a colon"):
+        check_spec(path)

@@ -99,3 +99,38 @@ os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(0.05)
     os.kill(pid, signal.SIGKILL)
     pytest.fail("the painter outlived its run")
+
+
+@linux
+def test_a_command_that_ends_early_takes_its_painter_along_without_a_word(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(SPEC)
+    for words in (
+        ["run", "s.yaml", "--windw", "1:2"],
+        ["run", "no.yaml"],
+        ["report", "--foo", "."],
+    ):
+        main = f"import sys; sys.argv = ['itersim', *{words}]; "
+        done = run(main + "from experiments.__main__ import main; main()", tmp_path)
+        assert done.returncode == 2
+        assert "Traceback" not in done.stderr and len(done.stderr.splitlines()) <= 4, done.stderr
+
+
+@linux
+@pytest.mark.parametrize(("sent", "after_s"), [("SIGINT", 0.1), ("SIGINT", 0.8), ("SIGTERM", 0.3)])
+def test_a_signal_at_the_start_leaves_no_traceback(
+    tmp_path: Path, sent: str, after_s: float
+) -> None:
+    (tmp_path / "s.yaml").write_text(SPEC)
+    code = (
+        "import os, signal, sys, threading, time\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        f"kill = lambda: os.killpg(0, signal.{sent})\n"
+        "os.setpgid(0, 0)\n"
+        f"threading.Timer({after_s}, kill).start()\n"
+        "sys.argv = ['itersim', 'run', 's.yaml']\n"
+        "from experiments.__main__ import main\n"
+        "main()\n"
+    )
+    done = run(code, tmp_path)
+    assert "Traceback" not in done.stderr, done.stderr
+    assert done.returncode in (130, -2, -15), done

@@ -12,9 +12,11 @@ import pytest
 from experiments.load import load_spec, spec_of
 from experiments.output import MARKER, OutputError
 from experiments.painter import Painter
+from experiments.pools import alone
 from experiments.redraw import redraw
 from experiments.results import Results
 from experiments.run import run
+from experiments.sweep_run import sweep
 
 ORDER = """
 from sim import Order
@@ -172,3 +174,51 @@ def test_what_is_no_folder_of_results_is_refused_with_the_remedy(tmp_path: Path)
     (tmp_path / "spec.yaml").write_text("a: b\n")
     with pytest.raises(OutputError, match=r"spec.yaml is no spec of a run"):
         Results(tmp_path)
+
+
+def test_what_a_sweep_has_no_longer_is_none_of_its_results(tmp_path: Path) -> None:
+    many, few = spec_of(small(seeds=3, sweep={"list": POINTS})), spec_of(small(seeds=[2]))
+    sweep(many, tmp_path / "out", alone)
+    assert len(Results(tmp_path / "out").cells) == 3 * len(POINTS) * len(many.schedulers)
+    sweep(few, tmp_path / "out", alone)
+    cells = Results(tmp_path / "out").cells
+    assert {(cell.point, cell.seed) for cell in cells} == {(None, 2)}
+    assert [cell.scheduler for cell in cells] == list(few.schedulers)
+    (tmp_path / "out" / "summary.csv").unlink()
+    with pytest.raises(OutputError, match="the same `itersim sweep` does the rest"):
+        Results(tmp_path / "out")
+
+
+def cut_keys(data: bytes) -> bytes:
+    return json.dumps(dict(list(json.loads(data).items())[::2])).encode()
+
+
+def in_lists(data: bytes) -> bytes:
+    return json.dumps({key: [value] for key, value in json.loads(data).items()}).encode()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [lambda data: b"", lambda data: data[:99], lambda data: b"[1]", cut_keys, in_lists],
+    ids=["empty", "cut", "a list", "without keys", "of lists"],
+)
+@pytest.mark.parametrize("name", ["cells/*/seed-1/summary.json", "run.json"])
+def test_what_is_spoilt_is_told_with_its_name(tmp_path: Path, damage: Any, name: str) -> None:
+    run(spec_of(small(figures=[])), tmp_path / "out")
+    path = next((tmp_path / "out").glob(name))
+    path.write_bytes(damage(path.read_bytes()))
+    if damage is cut_keys and name == "run.json":
+        assert "versions" in Results(tmp_path / "out").about  # any of it may lack
+        return
+    with pytest.raises(OutputError, match=rf"{path.name} cannot be read \(.*run the experiment"):
+        redraw(Results(tmp_path / "out"), Painter())
+
+
+def test_cells_that_are_gone_are_told(tmp_path: Path) -> None:
+    run(spec_of(small(figures=[])), tmp_path / "out")
+    shutil.rmtree(next((tmp_path / "out" / "cells").iterdir()))
+    with pytest.raises(OutputError, match=r"cells of summary.csv are not in cells/ \(such as "):
+        Results(tmp_path / "out")
+    (tmp_path / "out" / "summary.csv").write_text("nothing\n")
+    with pytest.raises(OutputError, match=r"summary.csv cannot be read \(it has no column"):
+        Results(tmp_path / "out")

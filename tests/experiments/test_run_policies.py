@@ -122,7 +122,7 @@ def test_shed_requests_are_told_with_their_reason(ran):
     text = HEAD.replace("step_time", "  deadline_after_s: 0.5\nstep_time", 1)
     outcome = ran(text + "schedulers: {s: {kind: mixed, order: {kind: edf, shed: true}}}\n")
     assert not outcome.failed
-    assert "requests were rejected (hopeless: the deadline was out of reach" in outcome.text
+    assert "requests were rejected (hopeless: out of reach: an order" in outcome.text
 
 
 OWN = """\

@@ -35,6 +35,7 @@ from experiments.store import Store
 from experiments.sweep_run import Count, Interrupted, SweepCell, sweep, wanted
 from experiments.table_rows import Summary
 
+CONFIGS = Path(__file__).parents[2] / "experiments" / "configs"
 MORE = {"requests.csv", "moves.csv", "groups.csv", "membership.png", "record.npz"}
 """What a run writes of every cell and a sweep does not."""
 
@@ -108,6 +109,13 @@ def test_an_experiment_without_a_sweep_is_swept_too(tmp_path: Path) -> None:
     sweep(spec, tmp_path / "sweep", alone)
     run(spec, tmp_path / "run")
     assert digest(tmp_path / "sweep").items() <= digest(tmp_path / "run").items()
+
+
+@pytest.mark.parametrize("name", ["greedy_vs_deadline", "long_prompt_blocks", "sjf_starves"])
+def test_what_only_a_run_knows_is_left_out_of_a_sweep_s_sentence(tmp_path: Path, name: str) -> None:
+    spec = load_spec(CONFIGS / f"{name}.yaml", ["figures=[]", "horizon_s=2"])
+    found = sweep(spec, tmp_path / "sweep", alone)
+    assert not found.failed and f"results in {tmp_path / 'sweep'}" in found.text
 
 
 def test_under_one_seed_all_schedulers_and_points_are_given_the_same_requests(

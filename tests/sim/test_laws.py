@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ from sim import (
     Analysis,
     Cell,
     Chunked,
+    Host,
     InvariantError,
     Mixed,
     PrefillFirst,
@@ -339,6 +340,22 @@ def test_a_horizon_shows_the_beginning_of_the_run_without_one(
 @given(CASES)
 def test_stepping_one_by_one_leaves_the_same_record(made: Case) -> None:
     assert log_bytes(run_of(made)) == log_bytes(run_of(made, fast_forward=False))
+
+
+def test_stepping_tells_the_same_of_a_device_that_waits_for_its_host_at_first_only() -> None:
+    work = trace((0, 1, 90), (0, 1, 60), (0, 1, 75))
+    host = Host(constant_s=0.03, per_token_s=0.03)  # steps become longer than that on the way
+    server = Server(slots=3, host=host, scheduling="asynchronous")
+    curve = Affine(base_s=0.08, per_context_s=0.0013, per_prefill_token_s=0.1)
+    fast, stepped = (
+        simulate(work, server, Chunked(), curve, fast_forward=fast_forward)
+        for fast_forward in (True, False)
+    )
+    assert [getattr(fast.log, f.name).tobytes() for f in fields(fast.log)] == [
+        getattr(stepped.log, f.name).tobytes() for f in fields(stepped.log)
+    ]
+    waits = [row.gap_ns > 0 for row in iterations(Analysis(fast))]
+    assert True in waits[2:] and not waits[-1]
 
 
 @LAW

@@ -283,8 +283,11 @@ BROKEN: dict[str, tuple[Callable[[], Order], str]] = {
     "the true length": (Prophet, "reads the true length of an answer"),
     "time, untold": (Impatient, "a key changes with time .* say steady = False"),
     "others, untold": (Popular, "the key of a waiting request changes .* say steady = False"),
-    "None beside numbers": (Missing, "has keys that cannot be compared"),
-    "not a number": (NotANumber, "a key changes by being asked for|total order"),
+    "None beside numbers": (
+        Missing,
+        "the key of request 3 is None; return what the queue is sorted by",
+    ),
+    "not a number": (NotANumber, "the key of request 2 is nan; return what the queue is sorted by"),
     "half an order": (Halfway, "keys need a total order"),
     "the first of a set": (FirstOfASet, "the order of a set changes the result"),
     "a lane for each": (ALaneEach, "512 lanes for 512 requests"),

@@ -13,14 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sampled import a_constant, a_grid, a_knee, a_table, an_affine
-from sim_support import LAW
+from sim_support import LAW, log_bytes, ns
 
 from sim import (
     Affine,
     Bucketed,
     Constant,
     Grid,
+    Host,
     Knee,
+    Mixed,
     Range,
     Server,
     Static,
@@ -508,6 +510,32 @@ def test_a_run_that_leaves_what_was_measured_stops_with_an_error() -> None:
             simulate(work, Server(slots=1), Static(), curve, fast_forward=fast_forward)
     allowed = trace_of([0], [15], [7])
     assert simulate(allowed, Server(slots=1), Static(), curve).log.iterations == 7
+
+
+@pytest.mark.parametrize(
+    "curve",
+    [
+        Affine(base_s=1.0, extrapolate=False, range=Range(context=(0, 20))),
+        Constant(step_s=1.0, extrapolate=False, range=Range(context=(0, 20))),
+        Bucketed(Affine(base_s=1.0, extrapolate=False, range=Range(context=(0, 20))), (1, 4)),
+    ],
+    ids=["affine", "constant", "graphs"],
+)
+def test_what_lies_outside_is_an_error_only_where_it_is_run(curve: StepTime) -> None:
+    assert curve.advance_ns(1, 15, 1, 60, NEVER, NEVER) == (6, ns(6))  # 15 to 20 entries
+    assert len(curve.decode_run_ns(1, 15, 1, 60)) == 6
+    with pytest.raises(StepTimeError, match=r"mean context 21\)"):
+        curve.advance_ns(1, 21, 1, 60, NEVER, NEVER)
+    # the client leaves before a row reads 21 entries
+    work = trace_of([0], [15], [60], cancel_ns=[ns(6.5)])
+    for host in (None, Host(constant_s=0.25)):
+        server = Server(slots=1, host=host)
+        fast, stepped = (
+            simulate(work, server, Mixed(), curve, fast_forward=fast_forward)
+            for fast_forward in (True, False)
+        )
+        assert log_bytes(fast) == log_bytes(stepped)
+        assert fast.log.iterations == (7 if host is None else 6)
 
 
 @pytest.mark.parametrize("curve", [Constant(step_s=0.0), Affine(), Affine(base_s=4e-10)])

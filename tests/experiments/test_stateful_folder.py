@@ -1,0 +1,423 @@
+"""A results folder over time: specs written, run, swept, stopped, damaged, reported, in any order.
+
+After each command: it said in words what is wrong, or did all of what it was asked; whatever it
+left is whole and of one spec; nothing is written elsewhere; the same spec gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import csv
+import errno
+import hashlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hypothesis import note
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from stateful_support import budget
+from typer.testing import CliRunner, Result
+
+from experiments.cli import app
+from experiments.faults import SpecError
+from experiments.leftovers import MARKER, UNFINISHED
+from experiments.load import load_spec
+from experiments.painter import Painter
+from experiments.results import Results
+from experiments.spec import Spec
+from experiments.sweep_run import wanted
+from experiments.yaml_write import dump_yaml
+
+Digest = dict[str, str]
+"""Every file below a folder, and what its bytes are."""
+
+
+class Blank(Painter):
+    """Draws nothing, which takes all the time."""
+
+    def draw(self, function: Callable[..., None], *arguments: Any) -> None:
+        """Not this time."""
+
+
+class Tripwire:
+    """Raises an error before the n-th operation on a file below a folder."""
+
+    EVENTS = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.listdir")
+
+    def __init__(self) -> None:
+        self.left = 0
+        self.below = ""
+        self.error: BaseException = OSError()
+
+    def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if self.left and event in self.EVENTS and str(arguments[0]).startswith(self.below):
+            self.left -= 1
+            if not self.left:
+                if isinstance(self.error, OSError):
+                    self.error.filename = str(arguments[0])
+                raise self.error
+
+
+TRIPWIRE = Tripwire()
+sys.addaudithook(TRIPWIRE)
+
+# ---------------------------------------------------------------- specs
+
+SCHEDULERS: dict[str, dict[str, Any]] = {
+    "static": {"kind": "static"},
+    "waits": {"kind": "static", "launch": "full_or_timeout", "timeout_s": 0.5},
+    "mixed": {"kind": "mixed", "order": "shortest_prompt"},
+    "alone": {"kind": "prefill_first", "max_batched_tokens": None},
+    "chunks": {"kind": "chunked", "pass_order": "decode_first", "order": "fair"},
+    "urgent": {"kind": "chunked", "order": "priority", "displace": True, "preemption": "retain"},
+    "swaps": {"kind": "chunked", "preemption": "swap", "swap": {"block_s": 0.001}},
+    "ahead": {"kind": "chunked", "scheduling": "asynchronous", "host": {"constant_s": 0.01}},
+    "caches": {"kind": "mixed", "prefix_caching": True},
+    "lottery": {"kind": "mixed", "order": "random", "head_of_line": "skip"},
+    "two": {"kind": "chunked", "cluster": 2},
+    "fails": {
+        "kind": "mixed",
+        "cluster": {"replicas": 2, "outages": [{"replica": 1, "at_s": 0.3, "down_s": 0.5}]},
+    },
+    "narrow": {
+        "kind": "mixed",
+        "step_time": {
+            "kind": "affine",
+            "base_s": 0.1,
+            "extrapolate": False,
+            "range": {"context": [0, 12]},
+        },
+    },
+}
+ROW = st.fixed_dictionaries(
+    {
+        "arrival_s": st.sampled_from([0, 0.1, 0.25, 3]),
+        "prompt_tokens": st.integers(1, 20),
+        "output_tokens": st.integers(1, 8),
+    },
+    optional={
+        "priority": st.integers(0, 2),
+        "tenant": st.sampled_from(["a", "b"]),
+        "timeout_s": st.sampled_from([0.2, 5]),
+        "cancel_s": st.sampled_from([0.3, 0.4]),
+        "label": st.sampled_from(["=1", "a,b", "ü"]),
+    },
+)
+DRAWN = st.fixed_dictionaries(
+    {
+        "arrivals": st.sampled_from(
+            [
+                {"kind": "poisson", "rate_per_s": 5, "requests": 6},
+                {"kind": "closed_loop", "clients": 2, "think_time_s": 0.1, "requests": 5},
+                {"kind": "backlog", "requests": 5},
+            ]
+        ),
+        "prompt_tokens": st.just({"kind": "uniform", "low": 1, "high": 20}),
+        "output_tokens": st.just({"kind": "geometric", "mean": 4, "max": 20}),
+    },
+    optional={"tenants": st.just({"a": 2, "b": 1}), "priorities": st.just({0: 1, 5: 3})},
+)
+SPECS = st.fixed_dictionaries(
+    {
+        "name": st.just("small"),
+        "workload": st.lists(ROW, min_size=2, max_size=6).map(lambda rows: {"requests": rows})
+        | DRAWN,
+        "step_time": st.just({"kind": "affine", "base_s": 0.1, "per_prefill_token_s": 0.01}),
+        "server": st.fixed_dictionaries(
+            {"slots": st.integers(1, 3), "block_size": st.just(4)},
+            optional={"kv_blocks": st.integers(5, 12), "max_batched_tokens": st.just(32)},
+        ),
+        "schedulers": st.lists(
+            st.sampled_from(sorted(SCHEDULERS)), min_size=1, max_size=2, unique=True
+        ).map(lambda names: {name: SCHEDULERS[name] for name in names}),
+        "figures": st.just([]),
+    },
+    optional={
+        "seeds": st.sampled_from([1, 2, [3]]),
+        "horizon_s": st.sampled_from([0.35, 30]),
+        "sweep": st.sampled_from(
+            [
+                {"grid": {"server.slots": [1, 2]}},
+                {"zip": {"server.slots": [1, 3], "server.kv_blocks": [9, 11]}},
+                {"list": {"few": {"server.kv_blocks": 6}, "many": {"server.kv_blocks": 60}}},
+            ]
+        ),
+        "slo": st.just({"ttft_s": 0.5}),
+        "clients": st.just({"timeout_s": 1, "retries": {"attempts": 1, "backoff_s": 0.1}}),
+    },
+)
+SETTINGS = (
+    "server.slots=2",
+    "server.kv_blocks=7",
+    "server.block_size=1",
+    "horizon_s=1.5",
+    "seeds=2",
+    "sweep=null",
+    "warmup=mser5",
+    "fast_forward=false",
+    "server.slots=0",
+    "server.no_such=1",
+    "schedulers.static.kind=mixed",
+)
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "emptied": lambda data: b"",
+    "cut": lambda data: data[: len(data) // 2],
+    "no text": lambda data: b"\xff\xfe" + data,
+    "a list": lambda data: b"[1]\n",
+    "nothing in it": lambda data: b"{}\n",
+}
+
+
+def lost_keys(data: bytes) -> bytes:
+    """JSON without half of what it held."""
+    try:
+        held = json.loads(data)
+    except ValueError:
+        return data
+    return json.dumps(dict(list(held.items())[::2]) if isinstance(held, dict) else None).encode()
+
+
+def twisted(data: bytes) -> bytes:
+    """JSON whose values are of another kind."""
+    try:
+        held = json.loads(data)
+    except ValueError:
+        return data
+    return json.dumps(
+        {key: [value] for key, value in held.items()} if isinstance(held, dict) else 1
+    ).encode()
+
+
+DAMAGES |= {"lost keys": lost_keys, "twisted": twisted}
+
+
+def digest(folder: Path) -> Digest:
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+# ---------------------------------------------------------------- the machine
+
+
+class FolderOverTime(RuleBasedStateMachine):
+    """A spec, a results folder, and what is known of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.home = Path(tempfile.mkdtemp()).resolve()
+        self.file, self.out = self.home / "spec.yaml", self.home / "results" / "small"
+        self.settings: list[str] = []
+        self.damaged: Digest = {}  # files that were spoilt, as they were left; "" if deleted
+        self.trap: tuple[int, BaseException] = (0, OSError())
+        self.tripped = False
+        self.stopped = False  # some command may have left hidden folders
+        self.made: dict[str, Digest] = {}  # by spec: what a run of it leaves
+        self.numbers: dict[str, Any] = {}  # by address: what a cell's numbers are
+        self.back = Path.cwd()
+        os.chdir(self.home)
+
+    def teardown(self) -> None:
+        TRIPWIRE.left = 0
+        os.chdir(self.back)
+        shutil.rmtree(self.home)
+
+    # -- what a user does ------------------------------------------------------------------------
+
+    @initialize(spec=SPECS)
+    def a_first_spec(self, spec: dict[str, Any]) -> None:
+        self.file.write_text(dump_yaml(spec), encoding="utf-8")
+
+    @rule(spec=SPECS)
+    def another_spec(self, spec: dict[str, Any]) -> None:
+        self.file.write_text(dump_yaml(spec), encoding="utf-8")
+        self.settings = []
+
+    @rule(setting=st.sampled_from(SETTINGS), fresh=st.booleans())
+    def another_setting(self, setting: str, fresh: bool) -> None:
+        self.settings = [setting] if fresh else [*self.settings, setting]
+
+    @rule(overwrite=st.booleans(), iterations=st.booleans())
+    def run(self, overwrite: bool, iterations: bool) -> None:
+        self.run_it(overwrite, iterations)
+
+    @rule(
+        overwrite=st.booleans(),
+        at=st.integers(1, 60),
+        error=st.sampled_from([errno.ENOSPC, errno.EACCES, None]),
+    )
+    def run_and_be_stopped(self, overwrite: bool, at: int, error: int | None) -> None:
+        self.trip(at, error)
+        self.run_it(overwrite, False)
+
+    @rule(overwrite=st.booleans(), requests=st.booleans())
+    def sweep(self, overwrite: bool, requests: bool) -> None:
+        self.sweep_it(overwrite, requests)
+
+    @rule(
+        overwrite=st.booleans(),
+        at=st.integers(1, 60),
+        error=st.sampled_from([errno.ENOSPC, errno.EACCES, None]),
+    )
+    def sweep_and_be_stopped(self, overwrite: bool, at: int, error: int | None) -> None:
+        self.trip(at, error)
+        self.sweep_it(overwrite, True)
+
+    @rule()
+    def check(self) -> None:
+        before = self.there()
+        code = self.call("check", self.file, *self.set())
+        assert (code == 0) == (self.spec() is not None)
+        assert self.there() == before
+
+    @rule(at=st.integers(0, 60), error=st.sampled_from([errno.ENOSPC, errno.EACCES, None]))
+    def report(self, at: int, error: int | None) -> None:
+        self.looked_at("report.html", ("report", self.out), at, error)
+
+    @rule(at=st.integers(0, 60), error=st.sampled_from([errno.ENOSPC, errno.EACCES, None]))
+    def trace(self, at: int, error: int | None) -> None:
+        words = ("trace", "perfetto", self.out, "--overwrite")
+        self.looked_at("trace.json", words, at, error)
+
+    @rule(which=st.integers(0, 1000), how=st.sampled_from([None, *DAMAGES]))
+    def spoil(self, which: int, how: str | None) -> None:
+        """One file of what is there."""
+        files = sorted(path for path in self.out.rglob("*") if path.is_file())
+        if not files:
+            return
+        summaries = [path for path in files if path.suffix in (".json", ".npz", ".yaml")]
+        path = (summaries or files)[which % len(summaries or files)] if which % 2 else None
+        path = path or files[which % len(files)]
+        note(f"{path.relative_to(self.out)} {how}")
+        if how is None:
+            path.unlink()
+        else:
+            path.write_bytes(DAMAGES[how](path.read_bytes()))
+        name = str(path.relative_to(self.out))
+        self.damaged[name] = self.there().get(name, "")
+
+    # -- what must come of it --------------------------------------------------------------------
+
+    def run_it(self, overwrite: bool, iterations: bool) -> None:
+        before, spec = self.there(), self.spec()
+        words = ("run", self.file, "--out", self.out, *self.set())
+        words += ("--overwrite",) * overwrite + ("--iterations",) * iterations
+        code = self.call(*words)
+        after = self.there()
+        if code in (0, 1) or after != before:
+            assert spec is not None
+            assert overwrite or not before
+            self.damaged = {}
+            self.whole(spec)
+            key = f"{self.file.read_text('utf-8')} {self.settings} {iterations}"
+            assert after == self.made.setdefault(key, after), "another run gave other bytes"
+            assert (self.out / "failed.txt").is_file() == (code == 1) or code == 130
+        if code == 0 and not self.stopped:
+            assert [path.name for path in self.out.parent.iterdir()] == [self.out.name]
+
+    def sweep_it(self, overwrite: bool, requests: bool) -> None:
+        before, spec = self.there(), self.spec()
+        words = ("sweep", self.file, "--out", self.out, "-j", 1, *self.set())
+        code = self.call(*words, *("--overwrite",) * overwrite, *("--requests",) * requests)
+        after = self.there()
+        if code in (0, 1):
+            assert spec is not None
+            self.whole(spec, requests)
+        elif not self.tripped:  # refused
+            before.pop(MARKER, None), after.pop(MARKER, None)
+            assert after == before
+        elif not overwrite:  # what was complete stays
+            spoilt = {str(Path(name).parent) for name in self.damaged}
+            for name, data in before.items():
+                if name.startswith("cells") and str(Path(name).parent) not in spoilt:
+                    assert after.get(name) == data, name
+
+    def looked_at(self, name: str, words: tuple[Any, ...], at: int, error: int | None) -> None:
+        before = self.there()
+        self.trip(at, error)
+        code = self.call(*words)
+        after = self.there()
+        assert code != 1
+        assert code != 0 or name in after
+        if code == 0 or at:
+            before.pop(name, None), after.pop(name, None)
+        assert {k: v for k, v in after.items() if ".partial" not in k} == before
+
+    def whole(self, spec: Spec, requests: bool = False) -> None:
+        """What lies there is all that was asked, and can be read."""
+        results = Results(self.out)
+        assert not (self.out / UNFINISHED).exists()
+        names = {cell.name for cell in results.cells}
+        failed = {line.partition(": ")[0] for line in results.failed}
+        assert not any("its own laws" in line for line in results.failed)
+        asked = {"/".join(cell.names): cell for cell in wanted(spec)}
+        assert names | failed == set(asked) and not names & failed
+        for cell in results.cells:
+            summary = dict(cell.summary)
+            address = summary["cell_sha256"]
+            assert address == asked[cell.name].address
+            its_own = {"scheduler", "seed", "spec_sha256", *asked[cell.name].variant.swept}
+            numbers = {key: value for key, value in summary.items() if key not in its_own}
+            assert numbers == self.numbers.setdefault(address, numbers)
+            place = f"cells/{cell.name}/"
+            if any(name.startswith(place) for name in self.damaged):
+                continue
+            if cell.recorded:
+                record = cell.analysis()
+                assert record.timeline.iterations == summary["iterations"]
+                assert int(record.outcomes.completed.sum()) == summary["completed"]
+            if requests or (cell.folder / "moves.csv").exists():
+                with (cell.folder / "requests.csv").open(encoding="utf-8", newline="") as file:
+                    assert len(list(csv.DictReader(file))) == summary["offered"]
+
+    # -- how ---------------------------------------------------------------------------------------
+
+    def trip(self, at: int, error: int | None) -> None:
+        """In the next command, an error at the *at*-th operation on files; None: an interrupt."""
+        self.trap = (at, OSError(error, os.strerror(error)) if error else KeyboardInterrupt())
+
+    def call(self, *words: Any) -> int:
+        """The command's exit code, having said something if that is not 0."""
+        TRIPWIRE.below = str(self.out.parent)
+        (armed, TRIPWIRE.error), self.trap = self.trap, (0, OSError())
+        TRIPWIRE.left = armed
+        told: Result = CliRunner().invoke(app, list(map(str, words)), obj=Blank())
+        self.tripped = bool(armed) and not TRIPWIRE.left
+        TRIPWIRE.left = 0
+        self.stopped = self.stopped or self.tripped
+        note(f"{words[0]}: {told.exit_code} {told.stderr}")
+        assert "a bug in itersim" not in told.stderr, told.stderr
+        assert told.exit_code in (0, 1, 2, 130)
+        assert told.exit_code == 0 or told.stderr.strip()
+        interrupted = self.tripped and isinstance(TRIPWIRE.error, KeyboardInterrupt)
+        assert interrupted or told.exit_code != 130
+        assert {path.name for path in self.home.iterdir()} <= {"spec.yaml", "results"}
+        if self.out.parent.exists():
+            others = {p.name for p in self.out.parent.iterdir()} - {self.out.name}
+            assert self.stopped or not others
+            assert all(name.startswith(f".{self.out.name}.") for name in others)
+        return told.exit_code
+
+    def set(self) -> list[str]:
+        return [word for setting in self.settings for word in ("--set", setting)]
+
+    def spec(self) -> Spec | None:
+        try:
+            return load_spec(self.file, self.settings)
+        except SpecError:
+            return None
+
+    def there(self) -> Digest:
+        return digest(self.out) if self.out.is_dir() else {}
+
+
+TestFolderOverTime = FolderOverTime.TestCase
+TestFolderOverTime.settings = budget(few=12, steps=8)
