@@ -34,10 +34,6 @@ class Values:
     values: Sequence[Any]
     lines: Sequence[int]
 
-    @property
-    def by_line(self) -> bool:
-        return len(self.values) > 1
-
     def place(self, i: int) -> str:
         return f"line {self.lines[i]}"
 

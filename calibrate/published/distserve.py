@@ -64,14 +64,6 @@ class Coefficients:
         result: Floats = a + b * context + c * batch
         return result
 
-    def prefill_s(self, tokens: Floats, squared: Floats) -> Floats:
-        """The published formula."""
-        return (
-            self.prefill_base_s
-            + self.prefill_per_token_s * tokens
-            + self.prefill_per_token_squared_s * squared
-        )
-
 
 def read(
     path: Path,
