@@ -1,5 +1,6 @@
-"""Curves from samples: forms that are monotone by construction, chosen by what they get wrong on
-configurations they have not seen. Knows no files.
+"""Curves from samples: monotone forms, chosen by their errors on configurations not seen.
+
+Every form is monotone by construction. Knows no files.
 
 Every form is a sum of columns with coefficients >= 0, so one solver serves all of them: the
 increments of a piecewise-linear table from point to point (isotonic regression, when its points

@@ -1,5 +1,7 @@
-"""One sentence on why the schedulers of an experiment differ, told by what is different between
-them and computed from their own numbers."""
+"""One sentence on why the schedulers of an experiment differ, from their own numbers.
+
+It is told by what is different between them.
+"""
 
 from __future__ import annotations
 

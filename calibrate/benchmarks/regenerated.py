@@ -1,5 +1,6 @@
-"""A benchmark whose requests' times are not recorded: its load made again, seed by seed, and what a
-server of ours gives it beside what was measured.
+"""A benchmark that recorded no times of requests: its load made again, and ours beside it.
+
+Seed by seed, what a server of ours gives the load stands beside what was measured.
 """
 
 from __future__ import annotations
