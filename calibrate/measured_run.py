@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from calibrate.published.reading import MOST, ReadError, text_table
+from calibrate.csv_files import MOST, ReadError, text_table
 from calibrate.samples import Floats
 from sim import Trace
 from workloads.exact import LAST_NS

@@ -19,8 +19,8 @@ import numpy as np
 import pandas as pd
 
 from calibrate.choose import Choice, choose
+from calibrate.csv_files import ReadError, read_csv, text_table
 from calibrate.fit import Form
-from calibrate.published.reading import ReadError, read_csv, text_table
 from calibrate.samples import Floats, Ints, check_samples, medians
 
 UNITS = {"_s": 1.0, "_ms": 1e-3, "_us": 1e-6, "_ns": 1e-9}

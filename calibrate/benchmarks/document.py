@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from calibrate.benchmarks.result import raise_all
-from calibrate.published.reading import ReadError
+from calibrate.csv_files import ReadError
 
 Time = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Number = Annotated[float, Field(allow_inf_nan=False)]

@@ -16,7 +16,7 @@ from calibrate.benchmarks.clients import Client, due_ns
 from calibrate.benchmarks.lengths import Draw, lengths_of
 from calibrate.benchmarks.result import Figures, Ints, Result
 from calibrate.compare import gap_statistics, latencies, statistics, table
-from calibrate.published.reading import ReadError
+from calibrate.csv_files import ReadError
 from calibrate.samples import Floats
 from sim import simulate
 from sim.gaps_by_token import TokenGaps

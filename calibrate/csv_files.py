@@ -1,4 +1,4 @@
-"""CSV files of published measurements: read by column name, checked, never guessed at."""
+"""CSV files of measurements: read by column name, checked, never guessed at."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from calibrate.faults import CalibrationError
 
 
 class ReadError(CalibrationError):
-    """A published file is not what its reader expects; names the file, the line, the column."""
+    """A file is not what its reader expects; names the file, the line, the column."""
 
 
 MOST_SHOWN = 20
