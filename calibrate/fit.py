@@ -25,6 +25,17 @@ from calibrate.faults import CalibrationError
 from calibrate.samples import SHAPE, Floats, Ints, box, shapes
 from sim.steptime import Affine, Curve, Grid, Knee, Range, Table
 
+ATTENTION = ("per_context_s", "per_chunk_past_s", "per_chunk_squared_s", "per_chunk_s")
+"""Terms of attention."""
+
+MIXED = (
+    "mixed_base_s",
+    "mixed_per_decode_s",
+    "mixed_per_context_s",
+    "mixed_per_prefill_token_s",
+)
+"""Terms of steps that have decodes and prompts."""
+
 Points = tuple[float, ...] | Literal["every", "small", "sparse"] | None
 """Where a table has points: these (the ends of the data are added, what lies beyond them is
 dropped), measured places (see `SPACINGS`), or no table at all."""
