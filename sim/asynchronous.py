@@ -12,8 +12,9 @@ from typing import Any
 
 import simpy
 
+from sim.clock import NEVER
 from sim.decision import Decision
-from sim.engine import DECODE, NEVER, PREEMPTED, PREFILL, WAITING, InvariantError
+from sim.engine import DECODE, PREEMPTED, PREFILL, WAITING, InvariantError
 from sim.iteration_level import NOTHING, SLOTS, IterationReplica
 from sim.leap import leap_asynchronously
 from sim.log import PACK_CHUNK, PACK_DECIDED, PACK_GAP, PACK_PAUSE, PACK_PHASE, PACK_SEGMENT

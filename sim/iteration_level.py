@@ -11,8 +11,9 @@ from typing import Any
 
 import simpy
 
+from sim.clock import NEVER
 from sim.decision import Decision, Limit
-from sim.engine import NEVER, InvariantError, Progress
+from sim.engine import InvariantError, Progress
 from sim.leap import Leap, leap
 from sim.log import PACK_CHUNK, PACK_GAP, PACK_PAUSE, PACK_PHASE, PACK_SEGMENT
 from sim.orders import Order
