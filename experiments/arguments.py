@@ -1,5 +1,7 @@
-"""What the figures of `experiments.spec_arguments` show, computed from summaries: curves, speed-ups
-and waterfalls. Draws nothing."""
+"""What the figures of `experiments.spec_arguments` show, computed from summaries. Draws nothing.
+
+Curves, speed-ups and waterfalls.
+"""
 
 from __future__ import annotations
 
