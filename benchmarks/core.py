@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 
 import numpy as np
 import simpy
@@ -108,23 +109,24 @@ def iterations_per_s(width: int, iterations: int) -> float:
 
 
 def main() -> int:
-    """Print every figure; exit 1 when one falls below what is wanted."""
+    """Print every figure; exit 1 when one falls below what is wanted, unless *--figures-only*."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--requests", type=int, default=100_000, help="requests per load")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of each measurement")
     parser.add_argument("--million", action="store_true", help="also 1,000,000 requests at once")
     parser.add_argument("--json", help="write the figures to this file")
+    parser.add_argument(
+        "--figures-only", action="store_true", help="exit 0 whatever the figures are"
+    )
     asked = parser.parse_args()
     figures = []
     for rate in RATES:
         trace = load(asked.requests, rate)
         name = f"requests/s at {rate:g} req/s ({len(trace):,} requests)"
-        figures.append(measured(name, 0.02, asked.rounds, lambda t=trace: requests_per_s(t)))
+        figures.append(measured(name, 0.02, asked.rounds, partial(requests_per_s, trace)))
     for width in (8, 256):
         name = f"iterations/s one by one, width {width}"
-        figures.append(
-            measured(name, 0.3, asked.rounds, lambda w=width: iterations_per_s(w, 60_000))
-        )
+        figures.append(measured(name, 0.3, asked.rounds, partial(iterations_per_s, width, 60_000)))
     narrow, wide = figures[-2].ratio, figures[-1].ratio
     cost = narrow / wide
     print(f"an iteration at width 256 costs {cost:.2f} x one at width 8 (wanted <= 1.3)")
@@ -140,7 +142,7 @@ def main() -> int:
     if asked.json:
         with open(asked.json, "w", encoding="utf-8") as file:
             json.dump([asdict(figure) for figure in figures], file, indent=1)
-    return 0 if good else 1
+    return 0 if good or asked.figures_only else 1
 
 
 if __name__ == "__main__":

@@ -103,7 +103,7 @@ BROKEN = (
 @st.composite
 def mutated_text(draw: Callable[[Any], Any], seeds: Sequence[str]) -> bytes:
     """One of *seeds* with a few edits, now and then of single bytes."""
-    text = draw(st.sampled_from(seeds))
+    text: str = draw(st.sampled_from(seeds))
     for _ in range(draw(st.integers(1, 4))):
         begin = draw(st.integers(0, len(text)))
         end = min(len(text), begin + draw(st.sampled_from((0, 1, 2, 5, 20, 200))))

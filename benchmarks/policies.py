@@ -11,6 +11,8 @@ import argparse
 import sys
 import time
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -97,7 +99,7 @@ def requests_per_s(trace: Trace, server: Server) -> float:
     return len(trace) / (time.process_time() - begin)
 
 
-CROWDS: dict[str, tuple[dict[str, int], tuple[int, int], int]] = {
+CROWDS: dict[str, tuple[dict[str, Any], tuple[int, int], int]] = {
     "for slots": ({"slots": 8}, (1, 900), 9),
     "for memory": ({"slots": 64, "kv_blocks": 400}, (400, 600), 60),
 }
@@ -141,7 +143,7 @@ def main() -> int:
                     f"{name} at {rate:g} req/s",
                     WANTED,
                     asked.rounds,
-                    lambda t=trace, s=server: requests_per_s(t, s),
+                    partial(requests_per_s, trace, server),
                 )
             )
     for where, (has, prompts, longest) in CROWDS.items():

@@ -1,0 +1,1 @@
+"""Step times: measured on devices or read from what others published, fitted, and validated."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,6 +21,12 @@ from sim.steptime import Curve
 TIE, STATED = 1.05, 1e-4
 """Of forms whose held-out error is within 5 % of the best, or within the 0.01 % to which errors
 are stated, the one with fewest coefficients."""
+
+
+def rounded_fields(one: Any) -> dict[str, Any]:
+    """The fields of a dataclass, floats rounded to four digits."""
+    values = {f.name: getattr(one, f.name) for f in fields(one)}
+    return {k: round(v, 4) if isinstance(v, float) else v for k, v in values.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +50,7 @@ class RegionError:
 
     def as_dict(self) -> dict[str, float | int | None]:
         """Plain values, errors rounded to 0.01 %."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {k: round(v, 4) if isinstance(v, float) else v for k, v in values.items()}
+        return rounded_fields(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,8 +183,7 @@ class Monotone:
 
     def as_dict(self) -> dict[str, float | int]:
         """Plain values, errors rounded to 0.01 %."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {k: round(v, 4) if isinstance(v, float) else v for k, v in values.items()}
+        return rounded_fields(self)
 
 
 def monotone(curve: Curve, frame: pd.DataFrame) -> Monotone:

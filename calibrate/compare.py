@@ -7,10 +7,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sim import Analysis, Run
+from sim.catalogue import QUANTILES
 
 Floats = NDArray[np.float64]
 
-QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 LATENCIES = ("ttft_s", "tpot_s", "e2e_s")
 
 

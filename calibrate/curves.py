@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from calibrate.choose import Choice, choose, held_out
+from calibrate.choose import Choice, choose, held_out, rounded_fields
 from calibrate.clean import Cleaned, Fall, falls
-from calibrate.fit import FitError, Form
+from calibrate.fit import ATTENTION, MIXED, FitError, Form
 from calibrate.points import PADDED
 from calibrate.samples import medians
 from sim.steptime import Bucketed, Constant, Curve
@@ -29,21 +29,14 @@ BAR, GAIN = 0.025, 0.25
 """What a calibration should reach: a held-out error (median) of at most 2.5 %, and at least 25 %
 below that of a plain affine curve."""
 
-_ATTENTION = ("per_context_s", "per_chunk_past_s", "per_chunk_squared_s", "per_chunk_s")
-_MIXED = (
-    "mixed_base_s",
-    "mixed_per_decode_s",
-    "mixed_per_context_s",
-    "mixed_per_prefill_token_s",
-)
-AFFINE = Form(name="affine", terms=("base_s", "per_decode_s", "per_prefill_token_s", *_ATTENTION))
+AFFINE = Form(name="affine", terms=("base_s", "per_decode_s", "per_prefill_token_s", *ATTENTION))
 """What any better form is compared with."""
 
-_TABLE_TERMS = ("per_decode_s", *_ATTENTION)
-_ALL_TERMS = (*_TABLE_TERMS, *_MIXED)
+_TABLE_TERMS = ("per_decode_s", *ATTENTION)
+_ALL_TERMS = (*_TABLE_TERMS, *MIXED)
 FLAT_FORMS: tuple[Form, ...] = (
     AFFINE,
-    Form(name="affine + mixed", terms=(*AFFINE.terms, *_MIXED)),
+    Form(name="affine + mixed", terms=(*AFFINE.terms, *MIXED)),
     Form(name="knee", knee=True, terms=_TABLE_TERMS),
     Form(name="knee + mixed", knee=True, terms=_ALL_TERMS),
     Form(name="sparse table", dense="sparse", terms=_TABLE_TERMS),
@@ -90,8 +83,7 @@ class RegionReport:
 
     def as_dict(self) -> dict[str, float | int]:
         """Plain values, errors rounded to 0.01 %."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {k: round(v, 4) if isinstance(v, float) else v for k, v in values.items()}
+        return rounded_fields(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

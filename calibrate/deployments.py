@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
-from calibrate.published.reading import MOST, ReadError, rows_of
+from calibrate.csv_files import MOST, ReadError, rows_of
 
 COUNTS = {
     "isl": "prompt_tokens",

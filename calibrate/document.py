@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -15,6 +16,11 @@ from sim.steptime import Curve, Grid, Range
 
 SIGNIFICANT = 6
 """Digits kept: far beyond the measurements, few enough that a platform's last bit cannot show."""
+
+
+def profile_name(text: str) -> str:
+    """*text* as profiles are named: small letters, digits and dots, a dash for all else."""
+    return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

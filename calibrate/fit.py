@@ -1,5 +1,6 @@
-"""Curves from samples: forms that are monotone by construction, chosen by what they get wrong on
-configurations they have not seen. Knows no files.
+"""Curves from samples: monotone forms, chosen by their errors on configurations not seen.
+
+Every form is monotone by construction. Knows no files.
 
 Every form is a sum of columns with coefficients >= 0, so one solver serves all of them: the
 increments of a piecewise-linear table from point to point (isotonic regression, when its points
@@ -23,6 +24,17 @@ from scipy.optimize import minimize_scalar, nnls
 from calibrate.faults import CalibrationError
 from calibrate.samples import SHAPE, Floats, Ints, box, shapes
 from sim.steptime import Affine, Curve, Grid, Knee, Range, Table
+
+ATTENTION = ("per_context_s", "per_chunk_past_s", "per_chunk_squared_s", "per_chunk_s")
+"""Terms of attention."""
+
+MIXED = (
+    "mixed_base_s",
+    "mixed_per_decode_s",
+    "mixed_per_context_s",
+    "mixed_per_prefill_token_s",
+)
+"""Terms of steps that have decodes and prompts."""
 
 Points = tuple[float, ...] | Literal["every", "small", "sparse"] | None
 """Where a table has points: these (the ends of the data are added, what lies beyond them is

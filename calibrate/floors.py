@@ -1,5 +1,8 @@
-"""The least a step can take: its bytes at peak bandwidth, its operations at peak rate. A sample
-below that floor means a clock that missed work. Imports torch only to measure a device's peaks."""
+"""The least a step can take: its bytes at peak bandwidth, its operations at peak rate.
+
+A sample below that floor means a clock that missed work. Imports torch only to measure a device's
+peaks.
+"""
 
 from __future__ import annotations
 

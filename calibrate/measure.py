@@ -1,5 +1,7 @@
-"""Measuring a design: warm-up, shuffled rounds, anchors against drift, every sample kept. Knows no
-torch: it asks a `Runner`."""
+"""Measuring a design: warm-up, shuffled rounds, anchors against drift, every sample kept.
+
+Knows no torch: it asks a `Runner`.
+"""
 
 from __future__ import annotations
 

@@ -16,12 +16,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from calibrate.published.reading import MOST, ReadError, text_table
+from calibrate.csv_files import UNITS, ReadError, check_said, numbers_of, seconds_of, text_table
 from calibrate.samples import Floats
 from sim import Trace
 from workloads.exact import LAST_NS
-
-UNITS = {"_s": 1.0, "_ms": 1e-3, "_us": 1e-6, "_ns": 1e-9}
 
 COUNTS: Mapping[str, tuple[str, ...]] = {
     "prompt_tokens": (
@@ -100,7 +98,7 @@ def read(
     answered = (raw[[names[name] for name in latencies]] != "").all(axis=1)
     table = raw[answered]
     values = {
-        ours: _numbers(path, table, theirs) * scales.get(ours, 1.0)
+        ours: numbers_of(path, table, theirs, signed=True) * scales.get(ours, 1.0)
         for ours, theirs in names.items()
     }
     if "ttft" not in values:
@@ -127,12 +125,7 @@ def read(
 
 def _names(path: Path, there: list[str], said: dict[str, str]) -> dict[str, str]:
     """The file's column of each of ours."""
-    known = (*COUNTS, *TIMES)
-    for ours, theirs in said.items():
-        if ours not in known:
-            raise ReadError(f"--column {ours}: unknown; known: {', '.join(known)}")
-        if theirs not in there:
-            raise ReadError(f"{path}: column {theirs} is missing; found: {', '.join(there)}")
+    check_said(path, there, said, [*COUNTS, *TIMES])
     lower = {name.lower().strip(): name for name in reversed(there)}
     found = dict(said)
     for ours, names in {**COUNTS, **TIMES}.items():
@@ -162,22 +155,7 @@ def _names(path: Path, there: list[str], said: dict[str, str]) -> dict[str, str]
 
 def _scale(path: Path, name: str, unit: str | None) -> float:
     ending = next((end for end in UNITS if name.lower().endswith(end)), f"_{unit}" if unit else "")
-    if ending not in UNITS:
-        known = ", ".join(end[1:] for end in UNITS)
-        raise ReadError(f"{path}: the unit of {name} is unknown; say --unit {known}")
-    return UNITS[ending]
-
-
-def _numbers(path: Path, table: pd.DataFrame, name: str) -> Floats:
-    values = pd.to_numeric(table[name], errors="coerce").to_numpy(np.float64)
-    good = np.abs(values) <= MOST
-    if not good.all():
-        row = int(np.argmin(good))
-        raise ReadError(
-            f"{path}: line {table.index[row]}: {name} is {table[name].iloc[row]!r}, must be a "
-            "number; correct or remove that line"
-        )
-    return values
+    return seconds_of(path, name, ending)
 
 
 def _check(path: Path, table: pd.DataFrame, values: Mapping[str, Floats]) -> None:

@@ -1,7 +1,7 @@
 """What a deployed server has, by the names of its GPU and model: KV memory, and its profile.
 
-Sizes of GPUs, and what an engine keeps for itself on each: AIConfigurator 0.12,
-``systems/*.yaml`` (mem_capacity; other_mem and nccl_mem).
+What an engine keeps for itself on each GPU: AIConfigurator 0.12, ``systems/*.yaml`` (other_mem and
+nccl_mem).
 """
 
 from __future__ import annotations
@@ -13,20 +13,9 @@ from dataclasses import dataclass
 from calibrate.architecture import PRESETS, Architecture
 from calibrate.deployments import Deployment
 from calibrate.faults import CalibrationError
+from calibrate.gpus import GPUS
 from calibrate.profile import Profile
 
-GPU_BYTES = {
-    "a100_pcie": 80 << 30,
-    "a100_sxm": 80 << 30,
-    "b200_sxm": 180 << 30,
-    "b300_sxm": 275_040 << 20,
-    "gb200": 189_471 << 20,
-    "h100_pcie": 80 << 30,
-    "h100_sxm": 80 << 30,
-    "h200_sxm": 141 << 30,
-    "l40s": 46_068 << 20,
-    "rtx_pro_6000_server": 97_887 << 20,
-}
 RESERVED_BYTES = (3584 + 392) << 20
 """Of each GPU: activations, workspaces, graphs, and the buffers of collective operations."""
 
@@ -128,8 +117,8 @@ def kv_blocks(
     (*precision*). Tables of tokens stay in bf16; KV heads are repeated where there are fewer than
     devices.
     """
-    memory = GPU_BYTES.get(deployment.system)
-    if memory is None:
+    gpu = GPUS.get(deployment.system)
+    if gpu is None:
         return None
     devices = deployment.tensor_parallel
     bits = BITS[precision_of(deployment.precision) or precision.weights or "bf16"]
@@ -137,9 +126,9 @@ def kv_blocks(
     weights = layers * bits / 8 + (shape.parameters - layers) * 2
     kept = weights + RESERVED_BYTES * devices
     if deployment.engine in OF_WHAT_IS_LEFT:
-        room = SHARE * (memory * devices - kept)
+        room = SHARE * (gpu.memory_bytes * devices - kept)
     else:
-        room = SHARE * memory * devices - kept
+        room = SHARE * gpu.memory_bytes * devices - kept
     heads = max(shape.kv_heads, devices)
     token = 2 * shape.layers * heads * shape.head_dim * BITS[precision.kv] / 8
     blocks = int(room // (token * block_size))

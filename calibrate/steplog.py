@@ -19,11 +19,9 @@ import numpy as np
 import pandas as pd
 
 from calibrate.choose import Choice, choose
+from calibrate.csv_files import UNITS, ReadError, check_said, read_csv, seconds_of, text_table
 from calibrate.fit import Form
-from calibrate.published.reading import ReadError, read_csv, text_table
 from calibrate.samples import Floats, Ints, check_samples, medians
-
-UNITS = {"_s": 1.0, "_ms": 1e-3, "_us": 1e-6, "_ns": 1e-9}
 
 NAMES: Mapping[str, tuple[str, ...]] = {
     "decodes": ("n_decode", "decodes", "n_decodes", "num_decodes", "num_decode", "decode_batch"),
@@ -105,11 +103,7 @@ def _columns(
 ) -> tuple[dict[str, str], str, float]:
     """(the file's column of each of ours, that of the time, its unit in seconds)."""
     there = list(text_table(path, "give the step log").columns)
-    for ours, theirs in said.items():
-        if ours not in (*NAMES, "time"):
-            raise ReadError(f"--column {ours}: unknown; known: {', '.join((*NAMES, 'time'))}")
-        if theirs not in there:
-            raise ReadError(f"{path}: column {theirs} is missing; found: {', '.join(there)}")
+    check_said(path, there, said, [*NAMES, "time"])
     found = {}
     for ours, names in NAMES.items():
         name = said.get(ours) or next((name for name in names if name in there), None)
@@ -129,10 +123,7 @@ def _columns(
             "say --column time=NAME"
         )
     ending = f"_{unit}" if unit else next((end for end in UNITS if time.endswith(end)), None)
-    if ending not in UNITS:
-        known = ", ".join(end[1:] for end in UNITS)
-        raise ReadError(f"{path}: the unit of {time} is unknown; say --unit {known}")
-    return found, time, UNITS[ending]
+    return found, time, seconds_of(path, time, ending)
 
 
 def binned(steps: pd.DataFrame, where: str = "step log") -> StepLog:

@@ -9,7 +9,6 @@ import pandas as pd
 from calibrate.choose import monotone
 from calibrate.document import Document, candidates
 from calibrate.fit import predict
-from calibrate.published import COMMAND
 from calibrate.steplog import StepLog, fit, spread
 
 
@@ -60,7 +59,7 @@ def document(
         precision=None,
         source=f"step log {path.name}, {log.steps} steps",
         licence=licence,
-        made_by=COMMAND,
+        made_by="itersim calibrate import steplog",
         curve=choice.curve,
         error=dict(choice.errors),
         fitted={

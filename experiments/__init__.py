@@ -1,0 +1,1 @@
+"""Experiments: from one YAML file to cells, tables, pictures and pages; the `itersim` command."""

@@ -79,7 +79,7 @@ def _file(path: Path, name: str) -> Path:
 def _chosen(found: Sequence[Document], name: str | None) -> Sequence[Document]:
     if name is None:
         return found
-    from calibrate.published.reading import ReadError
+    from calibrate.csv_files import ReadError
 
     some = [one for one in found if one.name == name]
     if not some:
@@ -163,11 +163,11 @@ def aic(
 ) -> int:
     """AIConfigurator's operator sums: its tables, or its installed package (itersim[aic])."""
     one_thread()
+    from calibrate.document import profile_name
     from calibrate.published import aic as reader
     from calibrate.published import aic_package, aic_profiles
-    from calibrate.published.argonne_profiles import plain
 
-    short = plain(model.rpartition("/")[2].removeprefix("Meta-").replace("-Instruct", ""))
+    short = profile_name(model.rpartition("/")[2].removeprefix("Meta-").replace("-Instruct", ""))
     wanted = list(product(backend or ("vllm",), tp or (1,)))
     found = []
     for engine, devices in wanted:
@@ -215,12 +215,12 @@ def llmservingsim(
 ) -> int:
     """Kernel times of LLMServingSim's profiler (dense, per_sequence, attention) as whole steps."""
     one_thread()
+    from calibrate.document import profile_name
     from calibrate.published import llmservingsim as reader
-    from calibrate.published.argonne_profiles import plain
     from calibrate.published.llmservingsim_profiles import GAP_S, document
 
     kernels = reader.read(_file(path, ""), prefix)
-    label = plain(kernels.prefix.removeprefix("llmservingsim_").strip("_")) or "kernels"
+    label = profile_name(kernels.prefix.removeprefix("llmservingsim_").strip("_")) or "kernels"
     found = document(
         kernels,
         reader.layers_of(kernels, layers),
@@ -272,8 +272,8 @@ def steplog(
     """Any engine's log of steps: decodes, their context, prefill chunks and tokens, time."""
     one_thread()
     from calibrate import steplog as reader
-    from calibrate.published.argonne_profiles import plain
-    from calibrate.published.reading import ReadError
+    from calibrate.csv_files import ReadError
+    from calibrate.document import profile_name
     from calibrate.steplog_profiles import document
 
     if (kv_bytes is None) != (bandwidth is None):
@@ -283,7 +283,7 @@ def steplog(
         reader.binned(steps, path.name),
         steps,
         path,
-        name=name or plain(path.stem),
+        name=name or profile_name(path.stem),
         device=device or "unknown",
         model=model or "unknown",
         tensor_parallel=tp or 1,

@@ -1,5 +1,6 @@
-"""Clusters with more requests than can be held: simulated replica by replica, of which only counts
-and spreads are kept; on several processes or machines, some replicas on each.
+"""Clusters with more requests than can be held, simulated replica by replica.
+
+Only counts and spreads are kept of them; on several processes or machines, some replicas on each.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""The files of one cell: requests.csv, moves.csv, iterations.csv, groups.csv. Columns are a
-contract: new ones come last.
+"""The files of one cell: requests.csv, moves.csv, iterations.csv, groups.csv.
+
+Columns are a contract: new ones come last.
 
 Times are seconds with all nine decimals, printed from integer nanoseconds. What does not exist is
 an empty field.

@@ -1,5 +1,7 @@
-"""Who simulates the cells of a sweep on many machines: workers of a Dask cluster, which come and
-go."""
+"""Who simulates the cells of a sweep on many machines: workers of a Dask cluster.
+
+Workers come and go while it runs.
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,8 @@ import pandas as pd
 
 from calibrate.deployment_run import GROUPS, error_table
 from calibrate.deployments import Deployment
-from calibrate.served import GPU_BYTES, SHAPES, short_name
+from calibrate.gpus import GPUS
+from calibrate.served import SHAPES, short_name
 from experiments.deployment_rows import Asked, LeftOut, Row
 from experiments.yaml_write import dump_yaml
 
@@ -88,7 +89,7 @@ def _unsized(deployment: Deployment) -> str:
     """The model or GPU whose size is not known."""
     if short_name(deployment.model) not in SHAPES:
         return deployment.model
-    return "" if deployment.system in GPU_BYTES else deployment.system
+    return "" if deployment.system in GPUS else deployment.system
 
 
 def lines_of(left_out: Sequence[LeftOut]) -> list[str]:

@@ -15,7 +15,8 @@ from calibrate.against import Setup
 from calibrate.deployment_run import Benchmark
 from calibrate.deployments import Deployment
 from calibrate.faults import CalibrationError
-from calibrate.other_precision import RATES, converted
+from calibrate.gpus import GPUS
+from calibrate.other_precision import converted
 from calibrate.profile import Profile, list_profiles, load_profile
 from calibrate.served import (
     SHAPES,
@@ -143,9 +144,9 @@ def _row(
         blocks = kv_blocks(deployment, shape, now, server.block_size)
         server = server if blocks is None else replace(server, kv_blocks=blocks)
     curve, differs = profile.step_time(), list(chosen.differs)
-    rates = RATES.get(deployment.system)
-    if asked.convert and was != now and shape is not None and rates is not None:
-        other = converted(profile.curve, shape, deployment.tensor_parallel, rates, was, now)
+    gpu = GPUS.get(deployment.system)
+    if asked.convert and was != now and shape is not None and gpu is not None:
+        other = converted(profile.curve, shape, deployment.tensor_parallel, gpu, was, now)
         if other is not None:
             curve = other
             differs = [word for word in differs if not word.startswith("precision")]

@@ -1,5 +1,7 @@
-"""What the `figures:` of a spec show, collected while its cells are simulated; light to import,
-unlike `experiments.charts`, which draws it."""
+"""What the `figures:` of a spec show, collected while its cells are simulated.
+
+Light to import, unlike `experiments.charts`, which draws it.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""How each policy looks in every picture: one colour, marker and dash. Draws nothing, so it is
-light to import, unlike `experiments.style`.
+"""How each policy looks in every picture: one colour, marker and dash. Draws nothing.
+
+So it is light to import, unlike `experiments.style`.
 
 Colours are told apart under normal vision and under the three kinds of colour blindness; markers
 and dashes tell lines apart without any colour.

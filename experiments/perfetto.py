@@ -1,5 +1,7 @@
-"""A run as Chrome trace events, which ui.perfetto.dev and chrome://tracing show: a process per
-cell, a track per slot with a slice per stay and within it one per phase, counters, and instants.
+"""A run as Chrome trace events, which ui.perfetto.dev and chrome://tracing show.
+
+A process per cell, a track per slot with a slice per stay and within it one per phase, counters,
+and instants.
 
 Times are whole microseconds: of fractions a reader makes nanoseconds that may overlap by one, and
 Perfetto drops what overlaps (google/perfetto#5012). Slices of one track lie within each other or

@@ -1,5 +1,7 @@
-"""`record.npz` of a cell: all that happened in it, small enough to keep. From it everything that a
-run tells can be told again, without the trace, the profile or the order that it ran with.
+"""`record.npz` of a cell: all that happened in it, small enough to keep.
+
+From it everything that a run tells can be told again, without the trace, the profile or the order
+that it ran with.
 
 The members of the archive are the columns of `sim.log` and of the requests, their bytes transposed
 (the first bytes of all rows, then the second ones, …), which compresses three times as well; beside

@@ -1,5 +1,6 @@
-"""A results folder, read back: what a run left is all that pictures and reports are made of,
-wherever the folder lies now. Runs nothing of the user's, needs no trace, profile or module of his.
+"""A results folder, read back: what a run left is all that pictures and reports are made of.
+
+Wherever the folder lies now. Runs nothing of the user's, needs no trace, profile or module of his.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""`run.json` of a results folder: what tables and records do not hold of a run, for whoever reads
-it later: versions, where its step times come from, and what was said of it.
+"""`run.json` of a results folder: what tables and records do not hold of a run.
+
+For whoever reads it later: versions, where its step times come from, and what was said of it.
 """
 
 from __future__ import annotations

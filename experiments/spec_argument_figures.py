@@ -1,5 +1,8 @@
-"""The `figures:` that make an argument: curves of one metric over another, speed-ups over their
-closed form, waterfalls from one ratio to a published one."""
+"""The `figures:` that make an argument: curves, speed-ups and waterfalls.
+
+Curves of one metric over another, speed-ups over their closed form, waterfalls from one ratio to a
+published one.
+"""
 
 from __future__ import annotations
 

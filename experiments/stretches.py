@@ -1,5 +1,6 @@
-"""What every slot did, as stretches of iterations: of whole runs, however long they are. The same
-as `sim.membership` rebuilds cell by cell for a window.
+"""What every slot did, as stretches of iterations: of whole runs, however long they are.
+
+The same as `sim.membership` rebuilds cell by cell for a window.
 """
 
 from __future__ import annotations

@@ -45,10 +45,6 @@ class Analysis:
         """Durations in ns (-1: none); `tpot_ns` is float, NaN where undefined."""
         return self.outcomes.durations_ns(self.gaps.longest_ns()[self.outcomes.request])
 
-    def request_columns(self) -> dict[str, Ints | Floats]:
-        """`durations_ns`."""
-        return self.durations_ns
-
     def attribute(self, name: str) -> NDArray[Any] | None:
         """A declared column of the offered requests, if the trace has it."""
         column = self.run.requests.attributes.get(name)

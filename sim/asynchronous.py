@@ -12,8 +12,9 @@ from typing import Any
 
 import simpy
 
+from sim.clock import NEVER
 from sim.decision import Decision
-from sim.engine import DECODE, NEVER, PREEMPTED, PREFILL, WAITING, InvariantError
+from sim.engine import DECODE, PREEMPTED, PREFILL, WAITING, InvariantError
 from sim.iteration_level import NOTHING, SLOTS, IterationReplica
 from sim.leap import leap_asynchronously
 from sim.log import PACK_CHUNK, PACK_DECIDED, PACK_GAP, PACK_PAUSE, PACK_PHASE, PACK_SEGMENT
@@ -57,14 +58,11 @@ class AsyncReplica(IterationReplica):
                     continue  # who was given up made room for another
             if self.pending is None:
                 if not batch.running and not waiting and not queue.endless:
-                    if self.next_arrival > self.horizon or self.next_arrival == NEVER:
-                        if desk is None:
-                            return
-                        yield desk.mail(self)
-                        now = int(self.env.now)
-                        continue
-                    yield self.env.timeout(self.next_arrival - now)
-                    now = self.next_arrival
+                    wake = self.asleep(now)
+                    if wake is None:
+                        return
+                    yield wake
+                    now = int(self.env.now)
                     continue
                 self.ahead = before = 0
                 self.pending = self.plan(now)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sim.clock import NS as NS
+
 Value = float | int | str | None
-NS = 1e9
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 BEYOND = 10  # samples beyond a quantile below which it is marked
 

@@ -15,6 +15,7 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
+from sim.clock import NEVER
 from sim.executor import Measured
 from sim.garbage import collected_seldom
 from sim.kv import Paged
@@ -29,7 +30,6 @@ from sim.source import Source, TraceSource, gives_up
 from sim.steptime import StepTime
 from sim.trace import Trace
 
-NEVER = 1 << 62
 MOST_REFUSED = 100_000
 PROGRESS_EVERY = 1 << 20  # bytes of record between two calls of the progress function
 

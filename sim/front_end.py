@@ -1,8 +1,8 @@
 """What lies between a client and the queue: HTTP, tokenising, and the way of a token back.
 
-An addition to what SEMANTICS says of an engine. A client's arrival stays his own: a request joins
-the queue later, and a token that has been made is delivered later; latencies count from the one to
-the other. Nothing else changes: the engine sees a trace whose arrivals are later.
+An addition to the rules of docs/policies.md. A client's arrival stays his own: a request joins the
+queue later, and a token that has been made is delivered later; latencies count from the one to the
+other. Nothing else changes: the engine sees a trace whose arrivals are later.
 """
 
 from __future__ import annotations

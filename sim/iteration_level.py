@@ -11,8 +11,9 @@ from typing import Any
 
 import simpy
 
+from sim.clock import NEVER
 from sim.decision import Decision, Limit
-from sim.engine import NEVER, InvariantError, Progress
+from sim.engine import InvariantError, Progress
 from sim.leap import Leap, leap
 from sim.log import PACK_CHUNK, PACK_GAP, PACK_PAUSE, PACK_PHASE, PACK_SEGMENT
 from sim.orders import Order
@@ -82,15 +83,11 @@ class IterationReplica(SlotReplica):
                 if desk is not None and desk.due_ns <= now:
                     continue  # who was given up made room for another
             if not running and not waiting and not endless and not swapped:
-                # idle: sleep to the next arrival
-                if self.next_arrival > horizon or self.next_arrival == NEVER:
-                    if desk is None:
-                        return
-                    yield desk.mail(self)
-                    now = int(env.now)
-                    continue
-                yield timeout(self.next_arrival - now)
-                now = self.next_arrival
+                wake = self.asleep(now)
+                if wake is None:
+                    return
+                yield wake
+                now = int(env.now)
                 continue
             need = ring[batch.steps % block_size]
             sure = True  # at the next boundary the same decision would be taken
@@ -217,6 +214,13 @@ class IterationReplica(SlotReplica):
                     self.report(now)
             if self.timed and (self.moved or (decision is not None and decision.admitted)):
                 self.flush(now)  # its first iteration waited for more than the others will
+
+    def asleep(self, now: int) -> simpy.Event | None:
+        """What an idle replica waits for from *now* on: the next arrival, or one that is sent;
+        None when nobody can come any more."""
+        if self.next_arrival > self.horizon or self.next_arrival == NEVER:
+            return None if self.desk is None else self.desk.mail(self)
+        return self.env.timeout(self.next_arrival - now)
 
     def undo(self, decision: Decision | None) -> None:
         """The iteration would end after the horizon: take back the decision that started it."""

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sim.clock import NEVER
 from sim.steptime import StepTime
-
-ENDLESS = 1 << 62
+from sim.steptime.curve import cut
 
 
 @dataclass(slots=True)
@@ -36,8 +36,8 @@ class Leap:
         shape = (self.decodes, self.context)
         until = now - self.start
         if self.gap:
-            return leap(curve, *shape, self.count, until, ENDLESS, self.gap)
-        return curve.advance_ns(*shape, self.decodes, self.count, until, ENDLESS)
+            return leap(curve, *shape, self.count, until, NEVER, self.gap)
+        return curve.advance_ns(*shape, self.decodes, self.count, until, NEVER)
 
 
 def leap(
@@ -49,11 +49,7 @@ def leap(
     or after *until*, and before one that would end after *limit*; the first always runs.
     """
     steps = curve.decode_run_ns(decodes, context, decodes, count).astype(np.int64)
-    ends = np.cumsum(steps + gap_ns)
-    reached = int(np.searchsorted(ends, until, side="left")) + 1
-    within = int(np.searchsorted(ends, limit, side="right"))
-    count = max(1, min(len(steps), reached, within))
-    return count, int(ends[count - 1])
+    return cut(steps + gap_ns, until, limit)
 
 
 def leap_asynchronously(
@@ -82,11 +78,8 @@ def leap_asynchronously(
     gaps = np.empty_like(steps)
     gaps[0] = max(0, first_host_ns - before_ns)
     gaps[1:] = np.maximum(0, host_ns - steps[:-1])
-    ends = np.cumsum(steps + gaps)
-    reached = int(np.searchsorted(ends, until, side="left")) + 1
-    within = int(np.searchsorted(ends, limit, side="right"))
     other = (gaps > 0) != (gaps[0] > 0)
     alike = int(np.argmax(other)) if other.any() else len(steps)
-    count = max(1, min(alike, reached, within))
+    count, duration = cut((steps + gaps)[: max(1, alike)], until, limit)
     last = (int(steps[count - 1]), int(steps[count - 1] + gaps[count - 1]))
-    return count, int(ends[count - 1]), last, int(gaps[0])
+    return count, duration, last, int(gaps[0])

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from heapq import heappop, heappush
 
+from sim.clock import NEVER
 from sim.orders import Order
 from sim.request import Reason, Request
-
-NEVER = 1 << 62
 
 
 class Patience:

@@ -12,8 +12,9 @@ from typing import Any
 
 import simpy
 
+from sim.clock import NEVER
 from sim.decision import Limit
-from sim.engine import DECODE, NEVER, PREFILL, WAITING, Progress, Replica, Run
+from sim.engine import DECODE, PREFILL, WAITING, Progress, Replica, Run
 from sim.kv import Paged
 from sim.launched import Launched, Row
 from sim.leap import leap

@@ -20,6 +20,7 @@ import numpy as np
 
 from sim.analysis import Analysis
 from sim.audit import audit
+from sim.clock import NS_PER_S
 from sim.engine import InvariantError, Run
 from sim.orders import Fcfs, Order
 from sim.outcomes import NONE
@@ -32,7 +33,6 @@ from sim.trace import Trace, trace_of
 
 __all__ = ["check_order", "sampled_trace"]
 
-NS = 1_000_000_000
 MS = 1_000_000
 BLOCK_SIZE = 4
 PATIENCE = 10  # a run may take so many times the iterations that its tokens need, one by one
@@ -353,7 +353,7 @@ class _Watched(Order):
             if request is watch.joining:
                 watch.joined[request] = answer
             if not watch.promotes:
-                later = super().key(request, now_ns + 3600 * NS)
+                later = super().key(request, now_ns + 3600 * NS_PER_S)
                 if later != answer:
                     watch.faults.append(
                         f"a key changes with time ({answer!r} is {later!r} an hour later): say "
@@ -462,7 +462,7 @@ def _check_cost(order: Order) -> None:
     names = [f"{i % 4}" for i in range(QUEUE)]
     said = {"tenant": names, "priority": [i % 4 for i in range(QUEUE)]}
     trace = trace_of([0] * QUEUE, [1 + i % 7 for i in range(QUEUE)], [1] * QUEUE, **said)
-    case = _Case(order, 0, trace, server, Chunked(), "all of them waiting", 1000 * NS)
+    case = _Case(order, 0, trace, server, Chunked(), "all of them waiting", 1000 * NS_PER_S)
     watch = _Watch(order)
     watch.doubting = False
     case.run(order=_watched(order, watch))

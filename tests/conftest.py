@@ -1,4 +1,4 @@
-"""Makes the naive simulator importable from every folder of tests."""
+"""For every folder of tests: one thread of linear algebra each."""
 
 import os
 

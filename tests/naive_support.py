@@ -72,10 +72,6 @@ def idle(result: NaiveResult) -> int:
     return total(result, "stranded") + total(result, "empty")
 
 
-def end_ns(result: NaiveResult) -> list[int]:
-    return [iteration.end_ns for iteration in result.iterations]
-
-
 def reasons(result: NaiveResult, request: int) -> list[str]:
     """Why *request* moved, move by move."""
     return [move.reason for move in result.moves if move[0] == request]

@@ -148,7 +148,6 @@ def ours(analysis: ClusterAnalysis) -> list[dict[str, Any]]:
 
 ENDED = ("completed", "rejected", "canceled", "timed_out")
 REASONED = ("rejected", "canceled", "timed_out")
-FIRSTS = ("first token", "first delivered")
 
 
 def theirs(run: Run, guest: Guest) -> dict[str, Any]:

@@ -1,5 +1,7 @@
-"""How likely each length is: a distribution of token counts as values and weights, for the closed
-forms of `sim.theory`."""
+"""How likely each length is: a distribution of token counts as values and weights.
+
+For the closed forms of `sim.theory`.
+"""
 
 from __future__ import annotations
 

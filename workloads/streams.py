@@ -18,6 +18,8 @@ STREAMS = {
     "tenants": 8,
     "priorities": 9,
     "prefixes": 10,
+    "thinning": 1001,
+    "demand": 1002,
 }
 """Purpose -> key of its stream. The numbers are part of what a seed means: never change one."""
 

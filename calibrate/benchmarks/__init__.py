@@ -1,0 +1,1 @@
+"""Live servers' benchmarks, read from the results of vLLM, aiperf and guidellm."""

@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from calibrate.benchmarks.result import raise_all
-from calibrate.published.reading import ReadError
+from calibrate.csv_files import ReadError
 
 Time = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Number = Annotated[float, Field(allow_inf_nan=False)]
@@ -33,10 +33,6 @@ class Values:
 
     values: Sequence[Any]
     lines: Sequence[int]
-
-    @property
-    def by_line(self) -> bool:
-        return len(self.values) > 1
 
     def place(self, i: int) -> str:
         return f"line {self.lines[i]}"

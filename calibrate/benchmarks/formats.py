@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 from calibrate.benchmarks import aiperf, aiperf_summary, guidellm, vllm
 from calibrate.benchmarks.document import Values, load
 from calibrate.benchmarks.result import Result
-from calibrate.published.reading import ReadError
+from calibrate.csv_files import ReadError
 
 Format = Literal["vllm-bench", "aiperf", "guidellm", "csv"]
 FORMATS: tuple[str, ...] = get_args(Format)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from calibrate.benchmarks.result import Ints, Known, Result
-from calibrate.published.reading import ReadError
+from calibrate.csv_files import ReadError
 from workloads.streams import stream
 
 Draw = Callable[[int, int], tuple[Ints, Ints]]

@@ -1,5 +1,6 @@
-"""A benchmark whose requests' times are not recorded: its load made again, seed by seed, and what a
-server of ours gives it beside what was measured.
+"""A benchmark that recorded no times of requests: its load made again, and ours beside it.
+
+Seed by seed, what a server of ours gives the load stands beside what was measured.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from calibrate.benchmarks.clients import Client, due_ns
 from calibrate.benchmarks.lengths import Draw, lengths_of
 from calibrate.benchmarks.result import Figures, Ints, Result
 from calibrate.compare import gap_statistics, latencies, statistics, table
-from calibrate.published.reading import ReadError
+from calibrate.csv_files import ReadError
 from calibrate.samples import Floats
 from sim import simulate
 from sim.gaps_by_token import TokenGaps

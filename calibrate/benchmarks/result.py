@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from calibrate.csv_files import ReadError
 from calibrate.measured_run import MeasuredRun
-from calibrate.published.reading import ReadError
 from calibrate.samples import Floats
 from sim import Trace
 from workloads.exact import LAST_NS

@@ -13,6 +13,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Write the profiles and list them with their errors; 0 done, 2 the input is wrong."""
     # one thread: sums come in the same order, so the files have the same bytes, on any machine
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from calibrate.csv_files import ReadError
     from calibrate.published import (
         aic_profiles,
         distserve,
@@ -20,7 +21,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         splitwise,
         splitwise_profiles,
     )
-    from calibrate.published.reading import ReadError
 
     parser = argparse.ArgumentParser(prog="python -m calibrate.published", description=__doc__)
     parser.add_argument("data", type=Path, metavar="DATA_DIR", help="holds calibration/*.csv")

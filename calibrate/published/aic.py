@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from calibrate.published.reading import (
+from calibrate.csv_files import (
     ReadError,
     one_configuration,
     positive,

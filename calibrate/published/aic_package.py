@@ -12,8 +12,8 @@ from typing import Any
 
 import pandas as pd
 
+from calibrate.csv_files import ReadError
 from calibrate.published.aic import Measurements
-from calibrate.published.reading import ReadError
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256)
 CONTEXTS = (512, 1024, 2048, 4096, 8192)

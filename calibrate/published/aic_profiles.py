@@ -10,7 +10,7 @@ import pandas as pd
 
 from calibrate.choose import Choice, choose, monotone
 from calibrate.document import Document, candidates
-from calibrate.fit import Form
+from calibrate.fit import ATTENTION, MIXED, Form
 from calibrate.published import COMMAND
 from calibrate.published.aic import (
     BACKEND,
@@ -27,18 +27,11 @@ from calibrate.published.aic import (
 )
 from sim.steptime import Range, Table
 
-_ATTENTION = ("per_context_s", "per_chunk_past_s", "per_chunk_squared_s", "per_chunk_s")
-_MIXED = (
-    "mixed_base_s",
-    "mixed_per_decode_s",
-    "mixed_per_context_s",
-    "mixed_per_prefill_token_s",
-)
 FORMS: tuple[Form, ...] = (
-    Form(name="affine", terms=("base_s", "per_decode_s", "per_prefill_token_s", *_ATTENTION)),
-    Form(name="knee", knee=True, terms=("per_decode_s", *_ATTENTION)),
-    Form(name="table", dense="every", terms=("per_decode_s", *_ATTENTION)),
-    Form(name="table + mixed", dense="every", terms=("per_decode_s", *_ATTENTION, *_MIXED)),
+    Form(name="affine", terms=("base_s", "per_decode_s", "per_prefill_token_s", *ATTENTION)),
+    Form(name="knee", knee=True, terms=("per_decode_s", *ATTENTION)),
+    Form(name="table", dense="every", terms=("per_decode_s", *ATTENTION)),
+    Form(name="table + mixed", dense="every", terms=("per_decode_s", *ATTENTION, *MIXED)),
 )
 """Linear attention, and over the tokens of the step: a line, a knee, a table; ``mixed``: what a
 step that holds both costs beyond its parts. (A second table over decode rows gained nothing.)"""

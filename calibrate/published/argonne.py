@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import nnls
 
-from calibrate.published.reading import ReadError, positive, read_csv, whole
+from calibrate.csv_files import ReadError, positive, read_csv, whole
 from calibrate.samples import Floats
 from sim.steptime import Knee, Range
 

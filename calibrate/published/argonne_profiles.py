@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pandas as pd
 
-from calibrate.document import Document
+from calibrate.document import Document, profile_name
 from calibrate.published import COMMAND
 from calibrate.published.argonne import LICENCE, SOURCE, solve
 
@@ -20,7 +18,7 @@ def document(rows: pd.DataFrame, name: str | None = None) -> Document:
     model = str(first["model"]).rpartition("/")[2].lower()
     engine, gpus = str(first["framework"]), int(first["num_gpus"])
     return Document(
-        name=name or plain(f"{model}-{device}-tp{gpus}-{engine}"),
+        name=name or profile_name(f"{model}-{device}-tp{gpus}-{engine}"),
         device=device,
         model=model,
         tensor_parallel=gpus,
@@ -43,11 +41,6 @@ def document(rows: pd.DataFrame, name: str | None = None) -> Document:
         ],
         notes=[f"lines of the file: {int(rows.index.min())} to {int(rows.index.max())}."],
     )
-
-
-def plain(text: str) -> str:
-    """A name as profiles have it."""
-    return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-")
 
 
 def batch_errors(table: pd.DataFrame) -> dict[str, float | int]:

@@ -22,10 +22,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from calibrate.csv_files import ReadError, one_configuration, positive, read_csv, select
 from calibrate.document import Document
 from calibrate.fit import Form, fit, predict
 from calibrate.published import COMMAND
-from calibrate.published.reading import ReadError, one_configuration, positive, read_csv, select
 from calibrate.samples import Floats, check_samples
 from sim.steptime import Grid, Range, Table
 
@@ -63,14 +63,6 @@ class Coefficients:
         )
         result: Floats = a + b * context + c * batch
         return result
-
-    def prefill_s(self, tokens: Floats, squared: Floats) -> Floats:
-        """The published formula."""
-        return (
-            self.prefill_base_s
-            + self.prefill_per_token_s * tokens
-            + self.prefill_per_token_squared_s * squared
-        )
 
 
 def read(

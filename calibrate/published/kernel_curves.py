@@ -21,9 +21,9 @@ import pandas as pd
 from scipy.optimize import nnls
 
 from calibrate.choose import RegionError, errors
+from calibrate.csv_files import ReadError
 from calibrate.fit import hinges, predict, triangular
 from calibrate.published.llmservingsim import ATTENTION, Kernels, composed, summed
-from calibrate.published.reading import ReadError
 from calibrate.samples import Floats
 from sim.steptime import Grid, Range, Table
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from calibrate.published.reading import ReadError, one_configuration, positive, read_csv, whole
+from calibrate.csv_files import ReadError, one_configuration, positive, read_csv, whole
 from calibrate.samples import Floats, check_samples
 
 SOURCE = "github.com/casys-kaist/LLMServingSim 5daddb21, layer kernel times"

@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from calibrate.published.reading import positive, read_csv, whole
+from calibrate.csv_files import positive, read_csv, whole
 from calibrate.samples import check_samples, medians
 
 FILE = "splitwise_perf_model.csv"

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from calibrate.choose import Choice, RegionError, choose, errors, monotone
+from calibrate.csv_files import select
 from calibrate.document import Document, candidates
 from calibrate.fit import Form, predict
 from calibrate.published import COMMAND
@@ -28,7 +29,6 @@ from calibrate.published.physics import (
     per_chunk_past_s,
     per_context_s,
 )
-from calibrate.published.reading import select
 from calibrate.published.splitwise import (
     LICENCE,
     SOURCE,

@@ -27,7 +27,7 @@ from workloads import arrivals as at
 from workloads.checks import exactly
 from workloads.exact import NS_PER_S, Ints, scaled
 from workloads.generate import Sampled, make_source
-from workloads.streams import stream
+from workloads.streams import STREAMS, stream
 
 ENOUGH = 3000
 """Requests of a replica's run that are enough, where there are more."""
@@ -37,8 +37,6 @@ MOST_OF_A_CLUSTER = 20_000
 """Requests under a seed that arrive at a whole cluster, unless one replica alone gets more."""
 GOLDEN = 0.6180339887498949
 """Multiples of it, less their whole part, lie evenly however many there are."""
-THINNING, DEMAND = 1001, 1002
-"""Keys of the streams that choose requests, apart from those in `workloads.streams`."""
 MOMENTS = ("deadline_ns", "cancel_ns")
 
 
@@ -126,7 +124,7 @@ class Streams:
             return base
         if self.rate > self.own_rate:
             return respaced(base, scaled(base.arrival_ns, self.own_rate / self.rate))
-        return _part(base, self.rate / self.own_rate, _order(seed, DEMAND, len(base)))
+        return _part(base, self.rate / self.own_rate, _order(seed, "demand", len(base)))
 
     def replica(self, seed: int, rate: Fraction) -> Trace:
         """What arrives at one replica that gets *rate* of the demand."""
@@ -162,8 +160,8 @@ class Streams:
         """The rows of one replica of a stream of so many requests."""
         some = min(max(round(count * share), 1), count)
         if self.router == "random":
-            return np.sort(_order(seed, THINNING, count)[:some])
-        first = np.random.default_rng([seed, THINNING]).random() * float(1 / share)
+            return np.sort(_order(seed, "thinning", count)[:some])
+        first = np.random.default_rng([seed, STREAMS["thinning"]]).random() * float(1 / share)
         rows = first + np.arange(some) * float(1 / share)
         return np.minimum(rows.astype(np.int64), count - 1)
 
@@ -199,10 +197,9 @@ def _stretch(rows: Ints, count: int, seed: int) -> Ints:
     return rows[begin : begin + length]
 
 
-def _order(seed: int, purpose: int, count: int) -> Ints:
+def _order(seed: int, purpose: str, count: int) -> Ints:
     """A fixed random order of the requests: a part of them is its beginning."""
-    sequence = np.random.SeedSequence(entropy=seed, spawn_key=(purpose,))
-    drawn = np.random.Generator(np.random.PCG64(sequence)).random(count)
+    drawn = stream(seed, purpose).random(count)
     return np.argsort(drawn, kind="stable").astype(np.int64)
 
 

@@ -1,2 +1,4 @@
-"""The benchmark suite: the field's arguments, each an experiment of `experiments/configs/suite`
-with figures, a table and a sentence on its cause."""
+"""The benchmark suite: the field's arguments, each an experiment with a sentence on its cause.
+
+They lie in `experiments/configs/suite`; figures and a table go with each.
+"""

@@ -1,5 +1,7 @@
-"""What the suite says of servers under load: latency, batch cap, chunk budget, host time, memory,
-fairness, bursts."""
+"""What the suite says of servers under load.
+
+Latency, batch cap, chunk budget, host time, memory, fairness, bursts.
+"""
 
 from __future__ import annotations
 

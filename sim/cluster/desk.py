@@ -18,11 +18,12 @@ import numpy as np
 import simpy
 from simpy.events import EventPriority
 
+from sim.clock import NEVER
 from sim.cluster.inbox import Inbox, Sent, as_sent
 from sim.cluster.routers import STREAM, router_of
 from sim.cluster.seats import Seat
 from sim.cluster.settings import Cluster, Member, Role
-from sim.engine import NEVER, Progress, Replica
+from sim.engine import Progress, Replica
 from sim.request import Reason, Request
 from sim.simulate import replica_of
 from sim.source import Source, TraceSource, gives_up

@@ -13,11 +13,12 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
+from sim.clock import NEVER
 from sim.cluster.desk import Desk
 from sim.cluster.inbox import seen_by
 from sim.cluster.routers import Division
 from sim.cluster.settings import Cluster
-from sim.engine import NEVER, Run
+from sim.engine import Run
 from sim.front_end import behind
 from sim.garbage import collected_seldom
 from sim.request import Reason

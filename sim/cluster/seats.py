@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import simpy
 
+from sim.clock import NEVER
 from sim.cluster.inbox import Inbox
 from sim.cluster.settings import Member
-from sim.engine import NEVER, Replica
+from sim.engine import Replica
 from sim.request import Request
 
 CHUNK = 2048

@@ -8,13 +8,11 @@ from fractions import Fraction
 from math import ceil
 from typing import TYPE_CHECKING
 
+from sim.clock import NEVER, NS_PER_S
 from sim.orders.order import Order
 
 if TYPE_CHECKING:
     from sim.request import Request
-
-NS = 1_000_000_000
-LAST = 1 << 62
 
 
 class _ByLength(Order):
@@ -37,7 +35,7 @@ class _ByLength(Order):
         raise NotImplementedError
 
     def key(self, request: Request, now_ns: int) -> int:
-        return self.tokens(request) * NS + self.aging_tokens_per_s * request.arrival_ns
+        return self.tokens(request) * NS_PER_S + self.aging_tokens_per_s * request.arrival_ns
 
 
 class ShortestPrompt(_ByLength):
@@ -75,8 +73,8 @@ class Srpt(_ByLength):
     def course(self, request: Request) -> tuple[int, int | None]:
         predicted = request.predicted_output_tokens
         if predicted is None:
-            return -NS, None
-        return (-NS, predicted) if request.generated < predicted else (0, None)
+            return -NS_PER_S, None
+        return (-NS_PER_S, predicted) if request.generated < predicted else (0, None)
 
 
 class LongestFirst(Order):
@@ -106,10 +104,10 @@ class Edf(Order):
         self.shed = shed
         self.token_s = token_s
         # no token takes less than a nanosecond: at its deadline a waiting request is too late
-        self._token_ns = max(Fraction(Decimal(repr(float(token_s)))) * NS, Fraction(1))
+        self._token_ns = max(Fraction(Decimal(repr(float(token_s)))) * NS_PER_S, Fraction(1))
 
     def key(self, request: Request, now_ns: int) -> int:
-        return LAST if request.deadline_ns is None else request.deadline_ns
+        return NEVER if request.deadline_ns is None else request.deadline_ns
 
     def shed_ns(self, request: Request) -> int | None:
         if not self.shed or request.deadline_ns is None:

@@ -10,11 +10,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from sim.clock import NS
+
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-NS = 1e9
 FEW = 24  # steps up to which adding one by one beats setting up arrays
 
 
@@ -212,7 +213,7 @@ class Curve:
         return self.range.outside(decodes, context, tokens, chunk_past)
 
 
-def cut(steps: Floats, until: int, limit: int) -> tuple[int, int]:
+def cut(steps: Floats | Ints, until: int, limit: int) -> tuple[int, int]:
     """How many of *steps* run (see `StepTime.advance_ns`), and how long together."""
     elapsed = steps.cumsum()
     count = min(int(elapsed.searchsorted(until)) + 1, len(steps))

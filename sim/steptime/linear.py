@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from sim.clock import NS
 from sim.steptime.curve import (
-    NS,
     Curve,
     Floats,
     Ints,

@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 
 from calibrate.against import Setup, compared, correlations, fitted, per_request, replayed
+from calibrate.csv_files import ReadError
 from calibrate.faults import CalibrationError
 from calibrate.measured_run import MeasuredRun, read
-from calibrate.published.reading import ReadError
 from sim import Affine, Chunked, FrontEnd, Host, Server, simulate, trace_of
 
 CURVE = Affine(base_s=0.01, per_decode_s=2e-4, per_context_s=2e-7, per_prefill_token_s=4e-5)

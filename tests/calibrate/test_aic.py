@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from calibrate.csv_files import ReadError
 from calibrate.fit import predict
 from calibrate.published import aic
 from calibrate.published.aic_profiles import fit_profile
-from calibrate.published.reading import ReadError
 from calibrate.samples import SHAPE
 
 KEY = {"model": aic.MODEL, "system": "h100_sxm", "backend": "vllm", "tp": 1}

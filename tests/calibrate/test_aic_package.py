@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from calibrate.csv_files import ReadError
 from calibrate.fit import predict
 from calibrate.published import aic, aic_package
 from calibrate.published.aic_profiles import fit_profile
-from calibrate.published.reading import ReadError
 
 
 class Engine:

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from calibrate.csv_files import ReadError
 from calibrate.published import argonne
 from calibrate.published.argonne_profiles import document
-from calibrate.published.reading import ReadError
 from sim import Knee, Server, Static, simulate, trace_of
 
 TRUTH = Knee(floor_s=0.012, base_s=0.004, per_token_s=8e-5, per_context_s=6e-8)

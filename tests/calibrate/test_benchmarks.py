@@ -18,7 +18,7 @@ from calibrate.benchmarks.formats import read_result
 from calibrate.benchmarks.regenerated import Regenerated
 from calibrate.benchmarks.regenerated import compared as compared_again
 from calibrate.benchmarks.result import Result
-from calibrate.published.reading import ReadError
+from calibrate.csv_files import ReadError
 from sim import Analysis, Chunked, FrontEnd, Host, Mixed, PrefillFirst, simulate
 from sim.request import State
 

@@ -11,11 +11,11 @@ import pytest
 
 from calibrate import served
 from calibrate.against import Setup
+from calibrate.csv_files import ReadError
 from calibrate.deployment_run import Benchmark, elsewhere, error_table, missing_s, told
 from calibrate.deployments import Deployment, read
 from calibrate.faults import CalibrationError
 from calibrate.profile import Profile, load_profile
-from calibrate.published.reading import ReadError
 from sim import Affine, Chunked, FrontEnd, Server
 
 HEADER = "id,backend,model_path,system,precision,isl,osl,concurrency,tp_size,pp_size"

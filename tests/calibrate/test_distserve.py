@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from calibrate.csv_files import ReadError
 from calibrate.published import distserve
 from calibrate.published.distserve import BATCHES, TOKEN_LIMIT, Coefficients
-from calibrate.published.reading import ReadError
 from sim.steptime import Table
 
 # a jump down of 2 ms where the regimes meet, and a smaller slope over context above

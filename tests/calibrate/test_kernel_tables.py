@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from calibrate.csv_files import ReadError
 from calibrate.fit import predict
 from calibrate.published import kernel_curves, llmservingsim
 from calibrate.published.llmservingsim_profiles import GAP_S, KERNELS_A_LAYER, document
-from calibrate.published.reading import ReadError
 
 LAYERS = 4
 TOKENS = (1, 2, 4, 8, 16, 32, 48, 64, *range(128, 2177, 128))

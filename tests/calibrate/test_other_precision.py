@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from calibrate.other_precision import RATES, converted, weights_s
+from calibrate.gpus import GPUS
+from calibrate.other_precision import converted, weights_s
 from calibrate.profile import load_profile
 from calibrate.served import SHAPES, Precision
 from sim import Affine, Table
@@ -21,13 +22,13 @@ HOPPER = [
 
 def told(name: str, gpu: str, devices: int, was: Precision, now: Precision) -> Table:
     curve = load_profile(name).curve
-    found = converted(curve, SHAPE, devices, RATES[f"{gpu}_sxm"], was, now)
+    found = converted(curve, SHAPE, devices, GPUS[f"{gpu}_sxm"], was, now)
     assert isinstance(found, Table)
     return found
 
 
 def test_few_tokens_save_half_the_reading_of_weights_and_many_half_the_multiplying() -> None:
-    rates = RATES["h200_sxm"]
+    rates = GPUS["h200_sxm"]
     weights = SHAPE.layers * SHAPE.layer_parameters
     one = weights_s(SHAPE, 16, 2, rates, 1) - weights_s(SHAPE, 8, 2, rates, 1)
     assert one == pytest.approx(weights / 4.8e12 / 2)
@@ -73,7 +74,7 @@ def test_the_same_precision_is_the_same_curve_and_more_never_takes_less() -> Non
 
 
 def test_what_has_no_table_over_tokens_or_no_precision_is_left_alone() -> None:
-    rates = RATES["h200_sxm"]
+    rates = GPUS["h200_sxm"]
     assert converted(Affine(base_s=0.01), SHAPE, 2, rates, BF16, FP8) is None
     curve = load_profile("llama-3.1-70b-h200-tp4-vllm").curve
     assert converted(curve, SHAPE, 4, rates, Precision(None, "bf16"), FP8) is None

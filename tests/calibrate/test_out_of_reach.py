@@ -11,8 +11,8 @@ from bench_support import open_run, save, setup, vllm
 
 from calibrate import measured_run
 from calibrate.benchmarks.formats import read_result
+from calibrate.csv_files import ReadError, read_csv
 from calibrate.faults import CalibrationError
-from calibrate.published.reading import ReadError, read_csv
 
 
 @pytest.mark.parametrize(

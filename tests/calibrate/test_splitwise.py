@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from calibrate.csv_files import ReadError
 from calibrate.fit import predict
 from calibrate.published import splitwise
 from calibrate.published.physics import A100_80GB, LLAMA2_70B, per_chunk_past_s, per_context_s
-from calibrate.published.reading import ReadError
 from calibrate.published.splitwise_profiles import PROFILES, decode_errors, fit_profile
 
 COLUMNS = [

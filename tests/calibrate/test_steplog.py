@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from calibrate import steplog
-from calibrate.published.reading import ReadError
+from calibrate.csv_files import ReadError
 from calibrate.steplog_profiles import document
 from sim import Affine, Knee
 from sim.steptime import Curve

@@ -124,7 +124,52 @@ def a_decode_too_many(arrays: Arrays) -> None:
         rows["paused"][at] = 0
 
 
+def column(array: str, name: str, at: int, change: int) -> Callable[[Arrays], object]:
+    def apply(arrays: Arrays) -> None:
+        arrays[array][name][at] += change
+
+    return apply
+
+
+def completion(arrays: Arrays, change: str) -> None:
+    at = np.flatnonzero(arrays["moves"]["to"] == State.COMPLETED)[3]
+    if change == "twice":
+        arrays["moves"] = np.insert(arrays["moves"], at + 1, arrays["moves"][at])
+    else:
+        arrays["moves"]["known"][at] -= 1
+
+
+def budget(arrays: Arrays) -> None:
+    at = np.flatnonzero(arrays["segments"]["chunks"] == 2)[0]
+    iteration = arrays["segments"]["iteration"][at]
+    mine = np.flatnonzero(arrays["chunks"]["iteration"] == iteration)[0]
+    arrays["chunks"]["tokens"][mine] += 50
+
+
 FAULTS: dict[str, tuple[str, Callable[[Arrays], object]]] = {
+    "a request in no state": ("nowhere", lambda a: a["moves"]["to"].__setitem__(-1, 0)),
+    "a token too few": ("wrong number of tokens", lambda a: completion(a, "short")),
+    "completed twice": ("completed twice", lambda a: completion(a, "twice")),
+    "a prompt not whole": ("not computed whole", column("chunks", "useful", 0, -1)),
+    "a prompt computed twice": ("computed more than once", column("chunks", "useful", 0, 1)),
+    "slots out of nothing": ("more slots than there are", column("segments", "useful", 0, 9)),
+    "blocks out of nothing": ("more KV blocks", column("segments", "blocks", 0, 99)),
+    "too many tokens": ("token budget", budget),
+    "overlapping": ("overlap", column("segments", "start_ns", 5, -1)),
+    "no length": ("no length", lambda a: a["segments"]["end_ns"].__setitem__(0, 0)),
+    "a number left out": ("numbered one by one", column("segments", "iteration", 5, 1)),
+    "nothing computed": (
+        "computes nothing",
+        lambda a: [a["segments"][name].__setitem__(0, 0) for name in ("decodes", "chunks")],
+    ),
+    "not the curve's time": ("what the curve says", column("segments", "end_ns", 0, -1)),
+    "an illegal move": ("illegal move", lambda a: a["moves"]["reason"].__setitem__(0, 5)),
+    "admitted too early": (
+        "before it arrived",
+        lambda a: a["moves"]["time_ns"].__setitem__(
+            np.flatnonzero(a["moves"]["reason"] == Reason.ADMITTED)[-1], 0
+        ),
+    ),
     "a move from elsewhere": ("moves from PREFILL, where it is not", elsewhere),
     "two in a slot": ("is held by two", same_slot),
     "a slot too high": (
@@ -149,6 +194,14 @@ def test_the_audit_finds(fault: str) -> None:
     audit(Analysis(run))
     with pytest.raises(InvariantError, match=text):
         audit(Analysis(doctored(run, doctor)))
+
+
+def test_the_audit_finds_lost_blocks_and_a_passed_horizon() -> None:
+    run = busy_run()
+    with pytest.raises(InvariantError, match="3 KV blocks did not come back"):
+        audit(Analysis(replace(run, leaked_blocks=3)))
+    with pytest.raises(InvariantError, match="after the horizon"):
+        audit(Analysis(replace(run, horizon_ns=int(run.log.segments["end_ns"][-1]) - 1)))
 
 
 def test_the_audit_finds_rows_for_nobody() -> None:

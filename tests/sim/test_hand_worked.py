@@ -68,7 +68,7 @@ class Worked:
         self.first = seconds(out.first_token_ns)
         self.last = seconds(out.last_token_ns)
         self.first_delivered = seconds(out.first_delivered_ns)
-        columns = self.analysis.request_columns()
+        columns = self.analysis.durations_ns
         self.ttft = seconds(columns["ttft_ns"])
         self.e2e = seconds(columns["e2e_ns"])
         self.queue_wait = seconds(columns["queue_ns"])

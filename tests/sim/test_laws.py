@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import fields, replace
 from itertools import pairwise
 from pathlib import Path
@@ -39,10 +38,8 @@ from sim import (
     Cell,
     Chunked,
     Host,
-    InvariantError,
     Mixed,
     PrefillFirst,
-    Reason,
     Request,
     Run,
     Server,
@@ -573,91 +570,3 @@ def test_progress_is_told_without_changing_anything(monkeypatch: pytest.MonkeyPa
         run = simulate(work, Server(slots=3), policy, ONE_SECOND, progress=tell)
         assert len(told) > 3 and told == sorted(told)
         assert log_bytes(run) == log_bytes(simulate(work, Server(slots=3), policy, ONE_SECOND))
-
-
-# ---------------------------------------------------------------- the audit can fail
-
-
-def busy_run() -> Run:
-    """Preemptions, chunks, pauses and a refusal."""
-    work = trace(*[(i * 0.7, 1 + i % 9, 1 + (5 * i) % 11) for i in range(24)], (3, 90, 1))
-    server = Server(slots=4, max_batched_tokens=6, kv_blocks=12, block_size=2)
-    return simulate(work, server, Chunked(pass_order="prefill_first"), BY_CONTEXT)
-
-
-Doctor = Callable[[dict[str, Any]], None]
-
-
-def doctored(run: Run, doctor: Doctor) -> Run:
-    arrays = {
-        name: getattr(run.log, name).copy()
-        for name in ("segments", "chunks", "moves", "pauses", "growths")
-    }
-    doctor(arrays)
-    return replace(run, log=replace(run.log, **arrays))
-
-
-def column(array: str, name: str, at: int, change: int) -> Doctor:
-    def apply(arrays: dict[str, Any]) -> None:
-        arrays[array][name][at] += change
-
-    return apply
-
-
-def completion(arrays: dict[str, Any], change: str) -> None:
-    at = np.flatnonzero(arrays["moves"]["to"] == State.COMPLETED)[3]
-    if change == "twice":
-        arrays["moves"] = np.insert(arrays["moves"], at + 1, arrays["moves"][at])
-    else:
-        arrays["moves"]["known"][at] -= 1
-
-
-def budget(arrays: dict[str, Any]) -> None:
-    at = np.flatnonzero(arrays["segments"]["chunks"] == 2)[0]
-    iteration = arrays["segments"]["iteration"][at]
-    mine = np.flatnonzero(arrays["chunks"]["iteration"] == iteration)[0]
-    arrays["chunks"]["tokens"][mine] += 50
-
-
-FAULTS: dict[str, tuple[str, Doctor]] = {
-    "a request in no state": ("nowhere", lambda a: a["moves"]["to"].__setitem__(-1, 0)),
-    "a token too few": ("wrong number of tokens", lambda a: completion(a, "short")),
-    "completed twice": ("completed twice", lambda a: completion(a, "twice")),
-    "a prompt not whole": ("not computed whole", column("chunks", "useful", 0, -1)),
-    "a prompt computed twice": ("computed more than once", column("chunks", "useful", 0, 1)),
-    "slots out of nothing": ("more slots than there are", column("segments", "useful", 0, 9)),
-    "blocks out of nothing": ("more KV blocks", column("segments", "blocks", 0, 99)),
-    "too many tokens": ("token budget", budget),
-    "overlapping": ("overlap", column("segments", "start_ns", 5, -1)),
-    "no length": ("no length", lambda a: a["segments"]["end_ns"].__setitem__(0, 0)),
-    "a number left out": ("numbered one by one", column("segments", "iteration", 5, 1)),
-    "nothing computed": (
-        "computes nothing",
-        lambda a: [a["segments"][name].__setitem__(0, 0) for name in ("decodes", "chunks")],
-    ),
-    "not the curve's time": ("what the curve says", column("segments", "end_ns", 0, -1)),
-    "an illegal move": ("illegal move", lambda a: a["moves"]["reason"].__setitem__(0, 5)),
-    "admitted too early": (
-        "before it arrived",
-        lambda a: a["moves"]["time_ns"].__setitem__(
-            np.flatnonzero(a["moves"]["reason"] == Reason.ADMITTED)[-1], 0
-        ),
-    ),
-}
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_the_audit_finds(fault: str) -> None:
-    text, doctor = FAULTS[fault]
-    run = busy_run()
-    audit(Analysis(run))
-    with pytest.raises(InvariantError, match=text):
-        audit(Analysis(doctored(run, doctor)))
-
-
-def test_the_audit_finds_lost_blocks_and_a_passed_horizon() -> None:
-    run = busy_run()
-    with pytest.raises(InvariantError, match="3 KV blocks did not come back"):
-        audit(Analysis(replace(run, leaked_blocks=3)))
-    with pytest.raises(InvariantError, match="after the horizon"):
-        audit(Analysis(replace(run, horizon_ns=int(run.log.segments["end_ns"][-1]) - 1)))

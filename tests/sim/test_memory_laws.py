@@ -159,7 +159,7 @@ def swap_at_random(chance: random.Random) -> None:
         chunk_of=lambda decision, request, budget: min(request.known - request.computed, budget),
     )
     line: list[Request] = []  # who is out, first out first
-    moved_out = moved_in = ended_out = 0
+    moved_out = moved_in = 0
     running: list[Request] = []
 
     def blocks(request: Request) -> int:
@@ -186,7 +186,6 @@ def swap_at_random(chance: random.Random) -> None:
             request = line.pop(chance.randrange(len(line)))
             swapped.remove(request)
             moved_out -= blocks(request)
-            ended_out += 1
         elif action == "back":
             decision, free, budget = Decision(), pool.free, chance.randint(0, 9)
             left = swapped.bring_back(scheduler, decision, budget)

@@ -137,7 +137,7 @@ def test_one_token_has_no_time_per_token() -> None:
     assert counts["tpot_mean_s"] is None and counts["itl_mean_s"] is None
     assert counts["itl_max_s"] is None
     both = Analysis(run(at_zero(1, 3), 2))
-    assert np.isnan(both.request_columns()["tpot_ns"]).tolist() == [True, False]
+    assert np.isnan(both.durations_ns["tpot_ns"]).tolist() == [True, False]
     assert summary(both)["tpot_mean_s"] == 1
 
 

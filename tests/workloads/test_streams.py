@@ -50,6 +50,8 @@ def test_the_numbers_of_a_seed_are_part_of_its_meaning():
         "tenants": 8,
         "priorities": 9,
         "prefixes": 10,
+        "thinning": 1001,
+        "demand": 1002,
     }
 
 

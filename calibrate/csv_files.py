@@ -1,20 +1,23 @@
-"""CSV files of published measurements: read by column name, checked, never guessed at."""
+"""CSV files of measurements: read by column name, checked, never guessed at."""
 
 from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from calibrate.faults import CalibrationError
 
+Floats = NDArray[np.float64]
+
 
 class ReadError(CalibrationError):
-    """A published file is not what its reader expects; names the file, the line, the column."""
+    """A file is not what its reader expects; names the file, the line, the column."""
 
 
 MOST_SHOWN = 20
@@ -22,6 +25,9 @@ MOST_SHOWN = 20
 
 MOST = 2.0**53
 """No count or time of a measurement is larger; a float holds every whole number up to it."""
+
+UNITS = {"_s": 1.0, "_ms": 1e-3, "_us": 1e-6, "_ns": 1e-9}
+"""Seconds of a column of times, by the ending of its name."""
 
 
 Row = tuple[int, list[str]]
@@ -101,18 +107,40 @@ def read_csv(
         )
     result = raw.loc[:, list(text)].copy()
     for name in (*numbers, *signed):
-        values = pd.to_numeric(raw[name], errors="coerce").to_numpy(np.float64)
-        bad = ~(np.abs(values) <= MOST)
-        if name not in signed:
-            bad |= values < 0
-        if bad.any():
-            row = int(np.argmax(bad))
-            raise ReadError(
-                f"{path}: line {raw.index[row]}: {name} is {raw[name].iloc[row]!r}, "
-                f"must be a number{'' if name in signed else ' >= 0'}; correct or remove that line"
-            )
-        result[name] = values
+        result[name] = numbers_of(path, raw, name, name in signed)
     return result
+
+
+def numbers_of(path: Path, table: pd.DataFrame, name: str, signed: bool) -> Floats:
+    """A column of texts as float64. Raises ReadError, naming the line, as `read_csv`."""
+    values = pd.to_numeric(table[name], errors="coerce").to_numpy(np.float64)
+    bad = ~(np.abs(values) <= MOST)
+    if not signed:
+        bad |= values < 0
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise ReadError(
+            f"{path}: line {table.index[row]}: {name} is {table[name].iloc[row]!r}, "
+            f"must be a number{'' if signed else ' >= 0'}; correct or remove that line"
+        )
+    return values
+
+
+def check_said(path: Path, there: Sequence[str], said: Mapping[str, str], known: list[str]) -> None:
+    """Raise ReadError where a ``--column`` names none of ours (*known*) or of the file's."""
+    for ours, theirs in said.items():
+        if ours not in known:
+            raise ReadError(f"--column {ours}: unknown; known: {', '.join(known)}")
+        if theirs not in there:
+            raise ReadError(f"{path}: column {theirs} is missing; found: {', '.join(there)}")
+
+
+def seconds_of(path: Path, name: str, ending: str | None) -> float:
+    """What one of a column called *name*, a time whose unit is *ending*, is in seconds."""
+    if ending not in UNITS:
+        known = ", ".join(end[1:] for end in UNITS)
+        raise ReadError(f"{path}: the unit of {name} is unknown; say --unit {known}")
+    return UNITS[ending]
 
 
 def positive(path: Path, frame: pd.DataFrame, names: Sequence[str]) -> None:
