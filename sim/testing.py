@@ -21,11 +21,11 @@ import numpy as np
 from sim.analysis import Analysis
 from sim.audit import audit
 from sim.clock import NS_PER_S
-from sim.engine import InvariantError, Run
 from sim.orders import Fcfs, Order
 from sim.outcomes import NONE
 from sim.ranks import foretells
 from sim.request import Request, SealedLengthError
+from sim.run import InvariantError, Run
 from sim.settings import Chunked, Mixed, Policy, PrefillFirst, Server, Swap
 from sim.simulate import simulate
 from sim.steptime import Affine
