@@ -10,7 +10,6 @@ Times are integer nanoseconds inside and seconds in summaries.
 """
 
 from sim.audit import audit
-from sim.engine import InvariantError, Run, UnservableError
 from sim.front_end import FrontEnd
 from sim.membership import Cell, Membership, membership, residencies, token_times
 from sim.metrics import METRICS, Analysis, Slo, stopped_by, summary
@@ -29,6 +28,7 @@ from sim.orders import (
     Srpt,
 )
 from sim.request import MOVES, Reason, Request, State
+from sim.run import InvariantError, Run, UnservableError
 from sim.settings import Chunked, Host, Mixed, PrefillFirst, Server, Static, Swap
 from sim.simulate import simulate
 from sim.source import Source, TraceSource

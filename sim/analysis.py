@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from sim.boundaries import Boundaries
 from sim.classes import Classes, classes_of
-from sim.engine import Run
 from sim.fairness import bypasses, service_tokens
 from sim.gaps import Gaps
 from sim.gaps_by_token import TokenGaps
@@ -19,6 +18,7 @@ from sim.moves import Moves
 from sim.outcomes import NONE, outcomes
 from sim.request import Reason, State
 from sim.rows import Rows
+from sim.run import Run
 from sim.timeline import Timeline
 
 Ints = NDArray[np.int64]

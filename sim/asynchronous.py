@@ -14,12 +14,13 @@ import simpy
 
 from sim.clock import NEVER
 from sim.decision import Decision
-from sim.engine import DECODE, PREEMPTED, PREFILL, WAITING, InvariantError
+from sim.engine import DECODE, PREEMPTED, PREFILL, WAITING
 from sim.iteration_level import NOTHING, SLOTS, IterationReplica
 from sim.leap import leap_asynchronously
 from sim.log import PACK_CHUNK, PACK_DECIDED, PACK_GAP, PACK_PAUSE, PACK_PHASE, PACK_SEGMENT
 from sim.planned import NO_MOVES, NOBODY, Planned
 from sim.request import Reason, Request
+from sim.run import InvariantError
 from sim.slots import LENGTH, PROMPT_DONE
 
 

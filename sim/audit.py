@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.analysis import Analysis
-from sim.engine import InvariantError
 from sim.outcomes import ENDS, NONE
 from sim.request import MOVES, RUNNING, Reason, State
+from sim.run import InvariantError
 from sim.settings import UNLIMITED, Static
 from sim.timeline import Piece
 

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.decision import Limit
-from sim.engine import Run
 from sim.headofline import HeadOfLine
 from sim.request import State
+from sim.run import Run
 from sim.timeline import Piece, Timeline
 
 Ints = NDArray[np.int64]

@@ -7,28 +7,25 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Protocol
 
 import numpy as np
 import simpy
-from numpy.typing import NDArray
 
 from sim.clock import NEVER
-from sim.executor import Measured
 from sim.garbage import collected_seldom
 from sim.kv import Paged
 from sim.leap import Leap
-from sim.log import PACK_MOVE, Log, Recorder, finished
+from sim.log import PACK_MOVE, Recorder, finished
 from sim.orders import Order
 from sim.patience import Patience
 from sim.queue import Queue, queue_for
 from sim.request import GIVEN_UP, RUNNING, Reason, Request, State
-from sim.settings import Policy, Server, Static
+from sim.run import Run, UnservableError
+from sim.settings import Policy, Server
 from sim.source import Source, TraceSource, gives_up
 from sim.steptime import StepTime
-from sim.trace import Trace
 
 MOST_REFUSED = 100_000
 PROGRESS_EVERY = 1 << 20  # bytes of record between two calls of the progress function
@@ -76,58 +73,6 @@ def _first_reason(request: Request, now: int) -> Reason:
     if request.timeout_ns is not None:
         moments.append((request.arrival_ns + request.timeout_ns, Reason.TIMEOUT))
     return min(moments)[1]
-
-
-class UnservableError(ValueError):
-    """Requests keep coming and every one is refused: the server can serve none of them."""
-
-
-class InvariantError(RuntimeError):
-    """The simulator contradicts itself: a defect of itersim, never of the input."""
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """A finished simulation: what was offered, what happened, and what it was evaluated on.
-
-    ``requests`` are the requests taken in, ``offered`` masks those that count as offered (all of
-    them, but for an endless backlog only those admitted or refused). ``leaked_blocks`` are KV
-    blocks held by nobody at the end; anything but 0 is a defect. ``plain``: what stopped admission
-    is told by the log only up to `head_of_line`, which is derived (`sim.headofline`).
-    ``evicted_blocks``: blocks that the prefix cache knew and that were taken for something else.
-    """
-
-    requests: Trace
-    offered: NDArray[np.bool_]
-    log: Log
-    curve: StepTime
-    server: Server
-    policy: Policy
-    endless: bool
-    horizon_ns: int | None
-    leaked_blocks: int
-    plain: bool
-    evicted_blocks: int = 0
-
-    @property
-    def static(self) -> bool:
-        """Whether this was request-level scheduling."""
-        return isinstance(self.policy, Static)
-
-    @property
-    def streamed(self) -> bool:
-        """Whether clients see each token as it is made."""
-        return not isinstance(self.policy, Static) or self.policy.delivery == "streamed"
-
-    @property
-    def measured(self) -> bool:
-        """Whether a real engine computed it: its durations are no curve's."""
-        return isinstance(self.curve, Measured)
-
-    @property
-    def slots(self) -> int:
-        """Slots of the replica."""
-        return self.server.slots
 
 
 class Replica:

@@ -11,11 +11,12 @@ from dataclasses import replace
 import numpy as np
 
 from sim.decision import Decision
-from sim.engine import InvariantError, Progress, Run
+from sim.engine import Progress
 from sim.executor import Executor, Measured, Work
 from sim.iteration_level import IterationReplica
 from sim.request import Reason, Request, State
 from sim.request_level import StaticReplica
+from sim.run import InvariantError, Run
 from sim.settings import Chunked, Mixed, Policy, PrefillFirst, Server, Static
 from sim.source import Source, TraceSource
 from sim.trace import Trace

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.classes import Classes
-from sim.engine import Run
 from sim.orders import Fair
 from sim.outcomes import NONE, Outcomes
+from sim.run import Run
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.engine import Run
 from sim.log import precedes
 from sim.request import State
+from sim.run import Run
 from sim.timeline import Timeline
 
 Ints = NDArray[np.int64]

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.engine import Run
 from sim.request import State
+from sim.run import Run
 from sim.settings import UNLIMITED, Chunked, PrefillFirst
 from sim.timeline import Timeline
 

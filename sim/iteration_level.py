@@ -13,10 +13,11 @@ import simpy
 
 from sim.clock import NEVER
 from sim.decision import Decision, Limit
-from sim.engine import InvariantError, Progress
+from sim.engine import Progress
 from sim.leap import Leap, leap
 from sim.log import PACK_CHUNK, PACK_GAP, PACK_PAUSE, PACK_PHASE, PACK_SEGMENT
 from sim.orders import Order
+from sim.run import InvariantError
 from sim.settings import Chunked, Mixed, PrefillFirst, Server
 from sim.slots import SlotReplica
 from sim.source import Source

@@ -11,11 +11,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.engine import Run
 from sim.kv import Contiguous, pool_for
 from sim.moves import Moves
 from sim.request import RUNNING, Reason, Request, State
 from sim.rows import Rows
+from sim.run import Run
 from sim.timeline import Timeline
 
 Ints = NDArray[np.int64]

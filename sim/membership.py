@@ -8,10 +8,10 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.engine import Run
 from sim.log import precedes
 from sim.request import QUEUED, RUNNING, Reason, State
 from sim.rows import ends_of_batches
+from sim.run import Run
 from sim.timeline import Timeline
 
 Ints = NDArray[np.int64]

@@ -14,12 +14,13 @@ import simpy
 
 from sim.clock import NEVER
 from sim.decision import Limit
-from sim.engine import DECODE, PREFILL, WAITING, Progress, Replica, Run
+from sim.engine import DECODE, PREFILL, WAITING, Progress, Replica
 from sim.kv import Paged
 from sim.launched import Launched, Row
 from sim.leap import leap
 from sim.log import PACK_CHUNK, PACK_GAP, PACK_SEGMENT
 from sim.request import Reason, Request
+from sim.run import Run
 from sim.settings import Server, Static
 from sim.source import Source
 from sim.steptime import StepTime

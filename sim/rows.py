@@ -8,9 +8,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.engine import Run
 from sim.moves import Moves
 from sim.request import Reason, State
+from sim.run import Run
 from sim.timeline import Timeline
 
 Ints = NDArray[np.int64]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from sim.engine import Progress, Run
+from sim.engine import Progress
 from sim.front_end import behind
 from sim.iteration_level import IterationReplica
 from sim.received import brings_entries
 from sim.request_level import StaticReplica
+from sim.run import Run
 from sim.settings import Policy, Server, Static
 from sim.source import Source, TraceSource
 from sim.steptime import StepTime

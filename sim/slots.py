@@ -12,11 +12,12 @@ from operator import attrgetter
 from sim.batch import Batch
 from sim.calendar import Calendar
 from sim.decision import Decision
-from sim.engine import DECODE, PREEMPTED, PREFILL, REJECTED, WAITING, Progress, Replica, Run
+from sim.engine import DECODE, PREEMPTED, PREFILL, REJECTED, WAITING, Progress, Replica
 from sim.kv import pool_for
 from sim.log import PACK_MOVE
 from sim.received import Receiving, brings_entries, receiving
 from sim.request import Reason, Request
+from sim.run import Run
 from sim.schedulers.chunked import ChunkedScheduler
 from sim.schedulers.iteration_level import IterationLevel
 from sim.schedulers.mixed import MixedScheduler

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from sim.engine import InvariantError, Run
+from sim.run import InvariantError, Run
 
 Ints = NDArray[np.int64]
 

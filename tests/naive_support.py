@@ -27,6 +27,11 @@ def by_tokens(base: float, per_token: float) -> StepNs:
     )
 
 
+def linear_step(decodes: int, context: int, chunks: list[tuple[int, int]]) -> int:
+    rows = 30_000_000 * decodes + 1_000_000 * context
+    return 300_000_000 + rows + sum(20_000_000 * t + 1_000_000 * p for t, p in chunks)
+
+
 def trace(*rows: tuple[float, int, int]) -> list[NaiveRequest]:
     """Requests of (arrival in seconds, prompt, output)."""
     return [NaiveRequest(ns(arrival), prompt, output) for arrival, prompt, output in rows]

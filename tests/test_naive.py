@@ -20,6 +20,7 @@ from naive_support import (
     first_tokens,
     idle,
     last_tokens,
+    linear_step,
     ns,
     seconds,
     tokens_of,
@@ -760,11 +761,6 @@ def sampled_config(chance: random.Random) -> NaiveConfig:
         compact=chance.choice([True, False]),
         delivery=chance.choice(["batch_end", "streamed"]),
     )
-
-
-def linear_step(decodes: int, context: int, chunks: list[tuple[int, int]]) -> int:
-    rows = 30_000_000 * decodes + 1_000_000 * context
-    return 300_000_000 + rows + sum(20_000_000 * t + 1_000_000 * p for t, p in chunks)
 
 
 def test_sampled_runs_keep_the_laws() -> None:

@@ -18,6 +18,7 @@ from naive_support import (
     column,
     constant,
     finishes,
+    linear_step,
     ns,
     reasons,
     seconds,
@@ -854,11 +855,6 @@ def sampled_config(chance: random.Random) -> NaiveConfig:
         except ValueError:
             continue
         return config
-
-
-def linear_step(decodes: int, context: int, chunks: list[tuple[int, int]]) -> int:
-    rows = 30_000_000 * decodes + 1_000_000 * context
-    return 300_000_000 + rows + sum(20_000_000 * t + 1_000_000 * p for t, p in chunks)
 
 
 def check_laws(config: NaiveConfig, requests: list[NaiveRequest], result: NaiveResult) -> None:

@@ -9,18 +9,13 @@ from workloads.faults import Fault, TraceError
 from workloads.generate import Sampled, make_source
 from workloads.labels import Labels, Prefix, dressed
 from workloads.readers import TraceFile, TraceSettings, file_sha256, read_trace
-from workloads.report import Dropped, LengthSummary, ReadReport
-from workloads.streams import stream
 from workloads.table import declared, write_table
 
 __all__ = [
     "Clients",
-    "Dropped",
     "Fault",
     "Labels",
-    "LengthSummary",
     "Prefix",
-    "ReadReport",
     "Sampled",
     "TraceError",
     "TraceFile",
@@ -30,6 +25,5 @@ __all__ = [
     "file_sha256",
     "make_source",
     "read_trace",
-    "stream",
     "write_table",
 ]

@@ -3,7 +3,7 @@
 from sim.cluster.laws import audit_cluster
 from sim.cluster.merged import ClusterAnalysis
 from sim.cluster.routers import Division
-from sim.cluster.run import ClusterRun, Life, divided, run_alone, simulate_cluster
+from sim.cluster.run import ClusterRun, run_alone, simulate_cluster
 from sim.cluster.settings import ROUTERS, Cluster, Link, Member, Outages, Router
 from sim.cluster.summary import cluster_summary
 from sim.cluster.tally import Tally, tally_of
@@ -14,7 +14,6 @@ __all__ = [
     "ClusterAnalysis",
     "ClusterRun",
     "Division",
-    "Life",
     "Link",
     "Member",
     "Outages",
@@ -22,7 +21,6 @@ __all__ = [
     "Tally",
     "audit_cluster",
     "cluster_summary",
-    "divided",
     "run_alone",
     "simulate_cluster",
     "tally_of",

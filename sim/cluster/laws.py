@@ -6,9 +6,9 @@ import numpy as np
 
 from sim.audit import audit
 from sim.cluster.merged import ClusterAnalysis
-from sim.engine import InvariantError
 from sim.outcomes import ENDS, NONE
 from sim.request import State
+from sim.run import InvariantError
 
 
 def audit_cluster(analysis: ClusterAnalysis) -> None:

@@ -18,10 +18,10 @@ from sim.cluster.desk import Desk
 from sim.cluster.inbox import seen_by
 from sim.cluster.routers import Division
 from sim.cluster.settings import Cluster
-from sim.engine import Run
 from sim.front_end import behind
 from sim.garbage import collected_seldom
 from sim.request import Reason
+from sim.run import Run
 from sim.simulate import replica_of
 from sim.source import Source, TraceSource
 from sim.trace import Trace

@@ -18,14 +18,12 @@ values. Every curve is monotone in every number of the shape.
 
 from sim.steptime.curve import Curve, Floats, Ints, Range, StepTime, StepTimeError
 from sim.steptime.graphs import Bucketed
-from sim.steptime.linear import LINEAR_TERMS, Affine, Constant, Knee, Linear
-from sim.steptime.overhead import OVERHEAD_TERMS, with_overhead
+from sim.steptime.linear import Affine, Constant, Knee
+from sim.steptime.overhead import with_overhead
 from sim.steptime.scaled import scaled
 from sim.steptime.table import Grid, Table, slower_decodes
 
 __all__ = [
-    "LINEAR_TERMS",
-    "OVERHEAD_TERMS",
     "Affine",
     "Bucketed",
     "Constant",
@@ -34,7 +32,6 @@ __all__ = [
     "Grid",
     "Ints",
     "Knee",
-    "Linear",
     "Range",
     "StepTime",
     "StepTimeError",

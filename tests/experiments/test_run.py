@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import hashlib
 import json
 import subprocess
 import sys
@@ -11,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sweep_support import digest, table
 
 from experiments.cell import COLUMNS
 from experiments.csvs import ITERATIONS, MOVES, REQUESTS
@@ -40,19 +39,6 @@ def experiment(**changes: Any) -> dict[str, Any]:
         "seeds": 2,
     }
     return {**data, **changes}
-
-
-def table(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def digest(folder: Path) -> dict[str, str]:
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
 
 
 def test_every_cell_has_its_files_with_the_promised_columns(tmp_path: Path) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sweep_support import table
 from typer.testing import CliRunner
 
 from experiments.cli import app
@@ -21,11 +21,6 @@ from experiments.task import Task
 
 DATA = Path(os.environ.get("ITERSIM_DATA", "not-there"))
 REFERENCE = Path(__file__).parents[2] / "results" / "reference" / "suite"
-
-
-def rows(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def suite(out: Path, *names: str, pool: Pool = alone, data: Path | None = None) -> list[Finished]:
@@ -58,7 +53,7 @@ def test_the_closed_form_lies_in_every_interval_and_nothing_is_done_twice(tmp_pa
     (found,) = suite(tmp_path, "variance")
     assert not found.failed and "all 6 measured ratios lie within" in found.text
     folder = tmp_path / "variance"
-    assert {row["within"] for row in rows(folder / TABLE)} == {"yes"}
+    assert {row["within"] for row in table(folder / TABLE)} == {"yes"}
     assert (folder / CAUSE).read_text("utf-8") == f"{found.text}\n"
     assert "`itersim suite variance --quick`" in (folder / README).read_text("utf-8")
     assert (folder / "speedup.png").is_file() and (folder / "speedup.pdf").is_file()
@@ -93,10 +88,10 @@ def test_an_unknown_name_is_refused_with_those_that_there_are() -> None:
 
 def test_the_committed_results_are_those_that_the_texts_claim() -> None:
     """What the README says of the suite, from its tables."""
-    variance = rows(REFERENCE / "variance" / TABLE)
+    variance = table(REFERENCE / "variance" / TABLE)
     assert len(variance) == 24 and {row["within"] for row in variance} == {"yes"}
-    steps = [r for r in rows(REFERENCE / "orca" / TABLE) if r["switched on"] == "in turn"]
+    steps = [r for r in table(REFERENCE / "orca" / TABLE) if r["switched on"] == "in turn"]
     assert [round(float(r["factor"]), 2) for r in steps[1:]] == [7.01, 2.0, 1.15, 0.83]
     assert round(float(steps[-1]["ratio"])) == 45
-    anyscale = [r for r in rows(REFERENCE / "anyscale" / TABLE) if r["switched on"] == "in turn"]
+    anyscale = [r for r in table(REFERENCE / "anyscale" / TABLE) if r["switched on"] == "in turn"]
     assert [round(float(r["ratio"]), 1) for r in anyscale] == [3.0, 5.9, 21.2]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import errno
 import json
 import os
@@ -24,6 +23,7 @@ from sweep_support import (
     experiment,
     killed_after,
     started,
+    table,
     written,
 )
 
@@ -38,11 +38,6 @@ from experiments.table_rows import Summary
 CONFIGS = Path(__file__).parents[2] / "experiments" / "configs"
 MORE = {"requests.csv", "moves.csv", "groups.csv", "membership.png", "record.npz"}
 """What a run writes of every cell and a sweep does not."""
-
-
-def table(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 @pytest.fixture(scope="module")

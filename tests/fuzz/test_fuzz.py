@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.fuzz import BROKEN, Found, execute, fuzz
+from benchmarks.fuzz import Found, execute, fuzz
+from benchmarks.fuzz_inputs import BROKEN
 from benchmarks.fuzz_targets import Target, targets
 from experiments.faults import SpecError
 

@@ -7,11 +7,12 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from law_support import run_of
 from naive import NaiveIteration, NaiveResult
 from sampled import TOPICS, Case, case, policy_case, static_case
 from sim_support import Iteration, Moved, iterations, log_bytes, moves
 
-from sim import Analysis, Run, State, audit, simulate, stopped_by, token_times
+from sim import Analysis, Run, State, audit, stopped_by, token_times
 
 GROUPS, SEEDS = 30, 20
 RARE = [1077, 1941, 3506, 7540]
@@ -86,17 +87,7 @@ def check(made: Case) -> None:
 
 def both_ways(made: Case) -> Run:
     """The run, after seeing that stepping one by one records the same bytes."""
-    fast, slow = (
-        simulate(
-            made.trace,
-            made.server,
-            made.policy,
-            made.curve,
-            horizon_ns=made.config.horizon_ns,
-            fast_forward=fast_forward,
-        )
-        for fast_forward in (True, False)
-    )
+    fast, slow = run_of(made), run_of(made, fast_forward=False)
     assert log_bytes(fast) == log_bytes(slow), "fast-forward leaves another record"
     assert fast.leaked_blocks == slow.leaked_blocks == 0
     return fast
