@@ -12,7 +12,7 @@ import pytest
 from plan_support import answered, option_of, steady, unit_server
 from sweep_support import digest
 
-from experiments import cli
+from experiments.__main__ import main
 from experiments.faults import SpecError
 from experiments.load import spec_of
 from experiments.plan.answer import Answer, Size
@@ -53,7 +53,7 @@ def itersim(monkeypatch, capsys, tmp_path):
         Path("spec.yaml").write_text(dump_yaml(data), encoding="utf-8")
         monkeypatch.setattr(sys, "argv", ["itersim", *words])
         with pytest.raises(SystemExit) as caught:
-            cli.main()
+            main()
         captured = capsys.readouterr()
         code = caught.value.code
         return (code if isinstance(code, int) else 0), captured.out, captured.err
