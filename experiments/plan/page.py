@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments import report
-from experiments.plan.flags import Flag, command_of
-from experiments.plan.front import Row, is_priced
-from experiments.plan.tables import fresh_text, headline, reasons, table, unpriced
+from experiments.plan.story import Story
 from experiments.plan.targets import Target
 from experiments.spec import Spec
 
@@ -27,11 +25,8 @@ CAPTIONS = {
 def write_page(
     folder: Path,
     spec: Spec,
-    rows: Sequence[Row],
     targets: Sequence[Target],
-    texts: Sequence[str],
-    flags: Sequence[Flag],
-    chosen: Row | None,
+    story: Story,
     pictures: Sequence[Path],
     about: Mapping[str, Any],
 ) -> None:
@@ -40,10 +35,6 @@ def write_page(
         return
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    from experiments.plan.streams import Streams
-
-    said = spec.plan
-    assert said is not None
     environment = Environment(
         loader=FileSystemLoader(HERE),
         autoescape=True,
@@ -52,21 +43,12 @@ def write_page(
         lstrip_blocks=True,
     )
     style = Path(report.__file__).with_name("page.css").read_text(encoding="utf-8")
-    first = next(spec.variants()).spec
-    demand = Streams(first, said.demand, said.router, spec.seeds[0]).rate
-    priced = is_priced(rows)
     page = environment.get_template("page.html.jinja").render(
         style=style.replace("</", "<\\/"),
         name=spec.name,
         description=spec.description,
-        headline="" if chosen is None else headline(chosen, demand, priced),
-        fresh="" if chosen is None else fresh_text(chosen),
-        failed=None if chosen is not None else texts[-2] if len(texts) > 1 else texts[-1],
+        story=story,
         targets=[f"{one.name}: {one.limit:g}" for one in targets],
-        table=table(spec.name, rows, targets, priced),
-        command="" if chosen is None else command_of(list(flags), chosen.answer),
-        flags=flags,
-        notes=[*reasons(rows), *filter(None, [unpriced(said, rows)])],
         pictures=[_picture(path) for path in pictures],
         about=about,
         seeds=", ".join(map(str, spec.seeds)),
