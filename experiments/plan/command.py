@@ -17,7 +17,7 @@ from experiments.plan.faults import wrong
 from experiments.plan.found import Told, worked
 from experiments.plan.front import Row, day_of, is_priced, latency_of, price_of, rows_of
 from experiments.plan.option import Ask
-from experiments.plan.page import write_page
+from experiments.plan.page import NAME, possible, write_page
 from experiments.plan.story import Story, story_of
 from experiments.plan.streams import Streams
 from experiments.plan.tables import write_curve, write_day, write_plan
@@ -70,7 +70,8 @@ def plan(
             price = price_of(said, chosen.answer.device)
             write_day(folder / "day.csv", hours, chosen.answer.gpus, price)
         _write(folder, spec, out, rows, targets, story, chosen)
-    words = [*story.texts(), f"results in {out}"]
+    page = "" if possible() else f"; no {NAME}: it needs jinja2, pip install 'itersim[report]'"
+    words = [*story.texts(), f"results in {out}{page}"]
     return Outcome("\n\n".join(words), any(row.answered for row in rows))
 
 
@@ -241,7 +242,8 @@ def _write(
         "profiles": _profiles(spec),
     }
     (folder / "plan.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
-    write_page(folder, spec, targets, story, pictures, about)
+    if possible():
+        write_page(folder, spec, targets, story, pictures, about)
 
 
 def _profiles(spec: Spec) -> dict[str, dict[str, Any]]:

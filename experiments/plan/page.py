@@ -22,6 +22,11 @@ CAPTIONS = {
 }
 
 
+def possible() -> bool:
+    """Whether a page can be written: it needs jinja2 (`itersim[report]`)."""
+    return find_spec("jinja2") is not None
+
+
 def write_page(
     folder: Path,
     spec: Spec,
@@ -30,9 +35,7 @@ def write_page(
     pictures: Sequence[Path],
     about: Mapping[str, Any],
 ) -> None:
-    """Write it into *folder*; nothing where jinja2 is not installed (`itersim[report]`)."""
-    if find_spec("jinja2") is None:
-        return
+    """Write it into *folder*, where `possible`."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
