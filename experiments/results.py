@@ -65,6 +65,8 @@ class Results:
         self.raw: dict[str, Any] = document.data()
         if document.faults or not isinstance(self.raw.get("schedulers"), dict):
             raise OutputError(f"{folder / 'spec.yaml'} is no spec of a run; run it again")
+        if self.raw.get("plan") is not None:
+            raise OutputError(f"{folder} is a plan, no run; see plan.html and plan.txt in it")
         self.cells = self._ordered(list(self._found()))
 
     @property

@@ -15,9 +15,10 @@ from experiments.spec import Spec
 
 NAME = "plan.html"
 HERE = Path(__file__).parent
+DOTTED = " Dotted: the target."
 CAPTIONS = {
-    "curve": "Latency over the rate at one replica, all seeds together. Dotted: the target. Marks: "
-    "the highest rate that meets all targets.",
+    "curve": f"Latency over the rate at one replica, all seeds together.{DOTTED} Marks: the "
+    "highest rate that meets all targets.",
     "front": "Cost against latency of the checked clusters. Ringed: the recommended one.",
 }
 
@@ -52,13 +53,16 @@ def write_page(
         description=spec.description,
         story=story,
         targets=[f"{one.name}: {one.limit:g}" for one in targets],
-        pictures=[_picture(path) for path in pictures],
+        pictures=[_picture(path, targets) for path in pictures],
         about=about,
         seeds=", ".join(map(str, spec.seeds)),
     )
     (folder / NAME).write_text(page, encoding="utf-8")
 
 
-def _picture(path: Path) -> dict[str, str]:
+def _picture(path: Path, targets: Sequence[Target]) -> dict[str, str]:
+    caption = CAPTIONS[path.stem]
+    if all(one.metric == "attainment" for one in targets):
+        caption = caption.replace(DOTTED, "")
     data = base64.b64encode(path.read_bytes()).decode("ascii")
-    return {"data": data, "caption": CAPTIONS[path.stem], "pdf": path.with_suffix(".pdf").name}
+    return {"data": data, "caption": caption, "pdf": path.with_suffix(".pdf").name}

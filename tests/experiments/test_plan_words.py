@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
-from plan_support import answered, steady, trace_plan, unit_server
+from plan_support import answered, option_of, steady, trace_plan, unit_server
 
 from experiments.load import spec_of
 from experiments.plan.answer import Answer, Size
 from experiments.plan.command import plan
+from experiments.plan.found import fresh
 from experiments.plan.front import Row
-from experiments.plan.tables import headline, reasons, unpriced
+from experiments.plan.option import Option
+from experiments.plan.tables import fresh_text, headline, reasons, unpriced
 from experiments.spec_plan import Plan
 
 TARGET = {"ttft_p99_s": 1.5}
@@ -52,13 +55,20 @@ def test_no_price_is_missed_of_what_does_not_run() -> None:
 
 
 def test_fresh_seeds_of_the_same_requests_are_said_to_be_so(tmp_path) -> None:
-    same = told(trace_plan(tmp_path, {"ttft_p99_s": 9}, seeds=2), tmp_path)
-    assert "under 2 fresh seeds (the same requests under every seed), 1 replica meets" in same
-    demand = {"rate_per_s": 0.75}
-    data = trace_plan(tmp_path, {"ttft_p99_s": 9}, seeds=2, demand=demand)
-    drawn = told(data, tmp_path / "drawn")
-    assert "under 2 fresh seeds, 1 replica meets every target" in drawn
-    assert "(too few seeds for an interval)" in drawn
+    for demand, words in (
+        (None, "under 2 fresh seeds (the same requests under every seed), 1 replica meets"),
+        ({"rate_per_s": 0.75}, "under 2 fresh seeds, 1 replica meets every target"),
+    ):
+        data = trace_plan(tmp_path, {"ttft_p99_s": 9}, seeds=2, demand=demand)
+        ask = option_of(data).ask
+        found = row("a")
+        found.fresh = fresh(Option(replace(ask, what="fresh", seeds=(3, 4), replicas=1)))
+        assert fresh_text(found).startswith(words)
+
+
+def test_without_an_interval_the_rate_says_why() -> None:
+    text = headline(row("a", rate_per_s=3), Fraction(3), False)
+    assert "One replica serves 3 requests/s (too few seeds for an interval)" in text
 
 
 @pytest.mark.parametrize("said", [None, 0.2])
@@ -71,11 +81,6 @@ def test_a_span_is_of_the_curves_own_error_unless_another_is_said(said: float | 
     own = "2 replicas (2–3 if the curve is off by its own ±10.0 %)"
     given = "2 replicas (2–3 if step times are off by ±10.0 %)"
     assert (own if said is None else given) in text
-
-
-def test_a_steady_run_long_enough_is_sure(tmp_path) -> None:
-    text = told(unit_server(steady(0.9, 60), TARGET), tmp_path)
-    assert "not sure" not in text and "?" not in text
 
 
 @pytest.mark.parametrize(
@@ -100,26 +105,24 @@ def test_step_times_of_kernels_alone_are_said_to_be_that(server, step_time, word
 @pytest.mark.parametrize(
     ("most", "what"),
     [
-        (50, "needs 110 replicas; most_replicas is 50"),
+        (20, "needs 50 replicas; most_replicas is 20"),
         (1000, "no number of replicas meets the targets"),
     ],
 )
 def test_requests_too_long_for_any_replica_are_told_where_no_number_meets_the_targets(
     most: int, what: str
 ) -> None:
-    """The last 100 of 4,000 need more memory than there is; no rate's run has enough of them."""
+    """The last 40 of 1,500 need more memory than there is; no rate's run has enough of them."""
     data = unit_server({}, {"ttft_p99_s": 30}, most_replicas=most)
     rows = [
-        {"arrival_s": i / 2, "prompt_tokens": 90 if i >= 3900 else 1, "output_tokens": 1}
-        for i in range(4000)
+        {"arrival_s": i / 2, "prompt_tokens": 90 if i >= 1460 else 1, "output_tokens": 1}
+        for i in range(1500)
     ]
     data["workload"] = {"requests": rows}
     data["server"] |= {"kv_blocks": 4, "block_size": 16}
     found = answered(data)
     assert found.rate_per_s is not None and found.replicas is None
-    assert found.reason == (
-        f"{what}: of 4,000 requests 100 are never served (100 exceeds_kv_cache)"
-    )
+    assert found.reason == (f"{what}: of 1,500 requests 40 are never served (40 exceeds_kv_cache)")
 
 
 def test_a_missing_page_is_told(tmp_path, monkeypatch) -> None:
