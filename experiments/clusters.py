@@ -19,8 +19,6 @@ from experiments.spec_server import (
 from experiments.spec_step_time import AnyStepTime
 from sim.cluster import Cluster, Link, Member, Outages, Router
 
-NOT_SAID = frozenset(("cluster", "front_end"))
-
 
 def group_of(scheduler: AnyScheduler, said: dict[str, Any]) -> AnyScheduler:
     """The scheduler of a group: *scheduler* with what is *said* of the group in place of its own.

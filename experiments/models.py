@@ -46,7 +46,7 @@ class Model(BaseModel):
     """What people may call a key elsewhere -> what it is called here, for the remedy."""
     later: ClassVar[frozenset[str]] = frozenset()
     """Keys that earlier versions did not have: at its default, such a key is not hashed, so that
-    what a spec said then and says now has one hash (`experiments.spec.content_hash`)."""
+    what a spec said then and says now has one hash (`experiments.spec_resolved.content_hash`)."""
 
     @model_validator(mode="wrap")
     @classmethod

@@ -36,7 +36,8 @@ DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG}
 
 
 class OutputError(Exception):
-    """Results cannot be written where they should go; the message says why and what to do."""
+    """Results cannot be written where they should go, or read where they should be; the message
+    says why and what to do."""
 
 
 def prepare(out: AnyPath, overwrite: bool = False) -> Path:

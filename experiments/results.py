@@ -65,6 +65,8 @@ class Results:
         self.spec_text = text(folder / SPEC)
         document = read_document(folder / SPEC)
         self.raw: dict[str, Any] = document.data()
+        if (folder / "plan.csv").is_file() and not (folder / TABLE).is_file():
+            raise OutputError(f"{folder} is a plan, no run; see plan.html and plan.txt in it")
         schedulers = self.raw.get("schedulers")
         kinds = schedulers.values() if isinstance(schedulers, dict) else [None]
         if document.faults or not all(isinstance(said, dict) for said in kinds):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -96,11 +96,14 @@ class PlanSlo(PlanTargets):
 
 class PlanDemand(Model):
     """What arrives at the whole cluster: a rate, or a day's shape as `stages`, planned for at its
-    peak. Lengths and the kind of arrivals are the workload's."""
+    peak. Lengths and the kind of arrivals are the workload's. `above`: what makes it of requests
+    that come at a lower rate, more of them (`thicken`) or the same ones faster (`speed`)."""
 
     rate_per_s: Positive | None = None
     stages: Annotated[tuple[Stage, ...], Field(min_length=1)] | None = None
+    above: Literal["thicken", "speed"] = "thicken"
 
+    later: ClassVar = frozenset(("above",))
     rules: ClassVar = (
         exactly_one("rate_per_s", "stages"),
         Rule("stages", ("stages",), lambda v: some_rate(v) if v["stages"] else None),

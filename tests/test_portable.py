@@ -34,8 +34,8 @@ POSIX_ONLY = {
 
 PLACE = re.compile(r"(/(tmp|dev/shm|var|home|root|usr)\b|[A-Z]:\\)")
 GUARDS = ("hasattr", "platform", "ImportError", "name ==", "OSError", "AttributeError")
-ALONE = {"experiments/painter.py:SIGKILL"}
-"""`_prepare` runs in a process that is made on Linux only."""
+ALONE = {"experiments/painter.py:SIGKILL", "experiments/painter.py:pthread_sigmask"}
+"""They stand in functions that run only where a process was asked for, which is on Linux."""
 
 
 def name_of(file: Path) -> str:

@@ -39,7 +39,8 @@ class Size:
 class Answer:
     """One option. ``rate_per_s`` per replica, None where no rate meets the targets (``reason``);
     ``low`` and ``high``: its 95 % interval over seeds. ``replicas`` that were checked, ``fewer``:
-    one less. ``above``: the targets missed at the next rate."""
+    one less. ``above``: the targets missed at the next rate. ``error``: how far step times may be
+    off, the curve's own error if ``own_error``. ``doubts``: why the answer cannot be sure."""
 
     option: str
     scheduler: str
@@ -68,6 +69,8 @@ class Answer:
     prompt_tokens: float = 0.0
     output_tokens: float = 0.0
     outside: float = 0.0
+    own_error: bool = True
+    doubts: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +84,13 @@ class Shifted:
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """The same cluster and one replica fewer under seeds that the plan has not seen."""
+    """The same cluster and one replica fewer under seeds that the plan has not seen; ``same``:
+    they bring the same requests as those it has."""
 
     seeds: Sequence[int]
     size: Size
     fewer: Size | None
+    same: bool = False
 
 
 def values_of(

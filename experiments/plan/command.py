@@ -4,36 +4,24 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from experiments.address import itersim_version
 from experiments.faults import listed
-from experiments.grid import rendered
 from experiments.names import SPEC
 from experiments.output import staged
 from experiments.plan.answer import Answer
 from experiments.plan.faults import wrong
-from experiments.plan.flags import Flag, command_of, flags_of
 from experiments.plan.found import Finding, worked
-from experiments.plan.front import Hour, Row, day_of, is_priced, latency_of, price_of, rows_of
+from experiments.plan.front import Row, day_of, is_priced, latency_of, price_of, rows_of
 from experiments.plan.option import Ask
-from experiments.plan.page import write_page
+from experiments.plan.page import NAME, possible, write_page
+from experiments.plan.story import Story, story_of
 from experiments.plan.streams import Streams
-from experiments.plan.tables import (
-    day_text,
-    fresh_text,
-    headline,
-    reasons,
-    table,
-    unpriced,
-    write_curve,
-    write_day,
-    write_plan,
-)
+from experiments.plan.tables import write_curve, write_day, write_plan
 from experiments.plan.targets import Target, targets_of
 from experiments.pools import KILLED, workers
 from experiments.profiles import profiles_of
@@ -77,15 +65,15 @@ def plan(
         rows = rows_of(said, demand, answers)
         by_name = {ask.name: ask for ask in asks}
         _look_closer(rows, by_name, jobs, spec, _share(report, LOOKED_AT, 1.0))
-        texts = _texts(spec, said, rows, targets, demand, streams.said)
+        story = story_of(spec, said, rows, targets, streams)
         chosen = next((row for row in rows if row.recommended), None)
         hours = [] if chosen is None else day_of(said, chosen)
-        flags = [] if chosen is None else _flags(spec, chosen)
         if chosen is not None and hours:
             price = price_of(said, chosen.answer.device)
             write_day(folder / "day.csv", hours, chosen.answer.gpus, price)
-        _write(folder, spec, out, rows, targets, texts, flags, chosen)
-    words = [*texts, f"results in {out}"]
+        _write(folder, spec, out, rows, targets, story, chosen)
+    page = "" if possible() else f"; no {NAME}: it needs jinja2, pip install 'itersim[report]'"
+    words = [*story.texts(), f"results in {out}{page}"]
     return Outcome("\n\n".join(words), any(row.answered for row in rows))
 
 
@@ -223,57 +211,7 @@ def _look_closer(
             setattr(row, what, told.found)
 
 
-# -- what is told --------------------------------------------------------------------------------
-
-
-def _texts(
-    spec: Spec,
-    said: Plan,
-    rows: Sequence[Row],
-    targets: Sequence[Target],
-    demand: Fraction,
-    read: Iterable[str],
-) -> list[str]:
-    priced = is_priced(rows)
-    chosen = next((row for row in rows if row.recommended), None)
-    texts = [*read, rendered([table(spec.name, rows, targets, priced)])]
-    if chosen is None:
-        if any(row.answered for row in rows):
-            texts.append("nothing is recommended: no option that meets the targets has a price")
-        else:
-            asked = ", ".join(f"{one.name} {one.limit:g}" for one in targets)
-            texts.append(f"no option meets {asked} at {float(demand):.4g} requests/s")
-    else:
-        texts.append(headline(chosen, demand, priced))
-        if fresh := fresh_text(chosen):
-            texts.append(fresh)
-        hours: list[Hour] = day_of(said, chosen)
-        if day := day_text(hours, chosen, price_of(said, chosen.answer.device)):
-            texts.append(day)
-        flags = _flags(spec, chosen)
-        texts.append(_settings(flags, command_of(flags, chosen.answer)))
-    notes = [*reasons(rows), *filter(None, [unpriced(said, rows)])]
-    if chosen is not None and chosen.answer.error is None:
-        notes.append("how far its step times may be off is not known: no replicas in brackets")
-    if notes:
-        texts.append("\n".join(f"note: {note}" for note in notes))
-    return texts
-
-
-def _settings(flags: Sequence[Flag], command: str) -> str:
-    """The command, and each of its flags with what it was derived from."""
-    width = max((len(flag.text) for flag in flags), default=0)
-    lines = [f"  {flag.text or '(no flag)':{width}}  from {flag.derived_from}" for flag in flags]
-    return "\n".join([*([command] if command else []), *lines])
-
-
-def _flags(spec: Spec, chosen: Row) -> list[Flag]:
-    """Of the recommended option."""
-    for variant in spec.variants():
-        scheduler = chosen.answer.scheduler
-        if option_name(scheduler, variant) == chosen.answer.option:
-            return flags_of(variant.spec, chosen.answer)
-    raise AssertionError(f"no option is called {chosen.answer.option}")
+# -- what is written ----------------------------------------------------------------------------
 
 
 def _write(
@@ -282,8 +220,7 @@ def _write(
     out: Path,
     rows: Sequence[Row],
     targets: Sequence[Target],
-    texts: Sequence[str],
-    flags: Sequence[Flag],
+    story: Story,
     chosen: Row | None,
 ) -> None:
     from experiments.plan.pictures import draw_curves, draw_front
@@ -293,7 +230,7 @@ def _write(
     (folder / SPEC).write_text(dump_yaml(resolve(spec, out)), encoding="utf-8")
     write_plan(folder / "plan.csv", rows, targets, said)
     write_curve(folder / "curve.csv", rows, targets, said)
-    (folder / "plan.txt").write_text("\n\n".join(texts) + "\n", encoding="utf-8")
+    (folder / "plan.txt").write_text("\n\n".join(story.texts()) + "\n", encoding="utf-8")
     pictures = []
     if any(row.answer.curve for row in rows):
         draw_curves(rows, targets, folder / "curve.png")
@@ -305,11 +242,14 @@ def _write(
         "spec_sha256": content_hash(spec),
         "seeds": list(spec.seeds),
         "recommended": None if chosen is None else chosen.answer.option,
-        "flags": [{"flag": flag.text or None, "derived_from": flag.derived_from} for flag in flags],
+        "flags": [
+            {"flag": flag.text or None, "derived_from": flag.derived_from} for flag in story.flags
+        ],
         "profiles": _profiles(spec),
     }
     (folder / "plan.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
-    write_page(folder, spec, rows, targets, texts, flags, chosen, pictures, about)
+    if possible():
+        write_page(folder, spec, targets, story, pictures, about)
 
 
 def _profiles(spec: Spec) -> dict[str, dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -12,12 +13,13 @@ import numpy as np
 from experiments.intervals import estimate
 from experiments.plan.answer import Answer, Fresh, Point, Shifted, Size, values_of
 from experiments.plan.binding import binds, stopped
-from experiments.plan.check import CheckedCluster
+from experiments.plan.caveats import kernels_alone
+from experiments.plan.check import CheckedCluster, Checks
 from experiments.plan.option import Ask, Option, place_rate, ready
 from experiments.plan.rates import place_of, rate_at, replicas_for
 from experiments.plan.sample import Sample
 from experiments.plan.search import CLOSE, highest, own_edges
-from experiments.plan.targets import failing, unsure, value_of
+from experiments.plan.targets import Target, failing, unsure, value_of
 from experiments.point_cells import failure
 from experiments.spec_step_time import Profile
 from sim.catalogue import NS
@@ -25,6 +27,12 @@ from workloads import TraceError
 
 SHAPE = (0.25, 0.5, 0.75, 0.9, 1.1)
 """Shares of the highest rate at which the curve of a shown option is run besides."""
+
+
+FEWEST_SEEDS = 3
+"""Seeds below which an interval says nothing: of two, Student's is 13 standard errors wide."""
+SHORT = 10
+"""Times the E2E p99 that a run should last: what arrives early finds an idle server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +76,22 @@ def answer(option: Option) -> Answer:
     found.outside = sum(one.outside for one in samples) / max(iterations, 1)
     if len(ask.seeds) > 1:
         own, rate = own_edges(runs, place), float(rate_at(place))
-        if own:  # each lies somewhere between its place and CLOSE further on
+        if len(own) >= FEWEST_SEEDS:  # each lies somewhere between its place and CLOSE further on
             low = estimate([float(rate_at(at)) for at in own]).low
             high = estimate([float(rate_at(at + CLOSE)) for at in own]).high
             found.low, found.high = max(min(low, rate), 0.0), max(high, rate)
-    notes = []
+    notes, doubts = [*found.notes], []
     if result.unbounded:
-        notes.append("no rate fails: too few requests to tell; give more")
+        doubts.append("no rate fails: too few requests to tell; give more")
     again = [at for at in runs.places() if at > place + 1 and _holds(option, at)]
     if again:
         notes.append(f"meets its targets again at {rate_at(again[0])} requests/s: not monotone")
     if doubtful := unsure(option.targets, samples):
         notes.append(f"fewer than ten requests beyond {', '.join(doubtful)}; give more requests")
-    found.notes = notes
+    found.notes, found.doubts = notes, doubts
     _check(option, found)
+    if not found.doubts:
+        found.doubts = _too_short("the run of one replica", samples)
     found.curve = _curve(option)
     return found
 
@@ -102,10 +112,12 @@ def _described(option: Option) -> Answer:
             profile.model,
         )
         found.error = held_out(profile.error)
+        spec = option.variant.spec
+        found.notes = [*filter(None, [kernels_alone(spec, ask.scheduler, curve, profile)])]
     if plan.gpus is not None:
         found.gpus = plan.gpus
     if plan.step_time_error is not None:
-        found.error = plan.step_time_error
+        found.error, found.own_error = plan.step_time_error, False
     return found
 
 
@@ -134,14 +146,16 @@ def _check(option: Option, found: Answer) -> None:
     demand, plan = option.streams.rate, option.plan
     assert found.place is not None
     found.by_division = replicas_for(demand, place_rate(found.place))
+    checks = option.checks(option.seeds)
     if found.by_division > 2 * plan.most_replicas:
         found.reason = f"needs {found.by_division:,} replicas; most_replicas is "
-        found.reason += f"{plan.most_replicas:,}"
+        found.reason += f"{plan.most_replicas:,}{_never(checks, plan.most_replicas)}"
         return
-    checks = option.checks(option.seeds)
     fewest = checks.fewest(found.by_division, plan.most_replicas)
     if fewest is None:
-        found.reason = f"not even {plan.most_replicas:,} replicas (most_replicas) meet the targets"
+        most = f"not even {plan.most_replicas:,} replicas (most_replicas) meet the targets"
+        found.reason = "no number of replicas meets the targets" if checks.never else most
+        found.reason += _never(checks, min(found.by_division, plan.most_replicas))
         return
     found.replicas = fewest
     found.checked = size_of(option, checks.of(fewest))
@@ -152,8 +166,30 @@ def _check(option: Option, found: Answer) -> None:
         if found.low > 0:  # the seeds differ too much to bound it otherwise
             found.replicas_high = max(replicas_for(demand, Fraction(found.low)), fewest)
     samples = checks.of(fewest).samples
+    found.doubts = [*found.doubts, *_too_short("the cluster's run", samples)]
     window = sum(one.window_ns for one in samples)
     found.utilization = sum(one.busy_ns for one in samples) / window if window else None
+
+
+def _never(checks: Checks, replicas: int) -> str:
+    """How many requests no cluster serves, and why; empty where there are none."""
+    total, refused = checks.refused(replicas)
+    if not refused:
+        return ""
+    why = ", ".join(f"{count:,} {reason}" for reason, count in sorted(refused.items()))
+    return f": of {total:,} requests {sum(refused.values()):,} are never served ({why})"
+
+
+def _too_short(what: str, samples: Sequence[Sample]) -> list[str]:
+    """Whether runs are not much longer than a request takes in them."""
+    window = max(one.window_ns for one in samples) / 1e9
+    longest = value_of(Target("e2e_p99_s", math.inf), samples)
+    if longest is None or not math.isfinite(longest) or window >= SHORT * longest / 1e9:
+        return []
+    return [
+        f"{what} lasts {window:.3g} s, not {SHORT} × the E2E p99 of {longest / 1e9:.3g} s; "
+        "give more requests"
+    ]
 
 
 def size_of(option: Option, cluster: CheckedCluster) -> Size:
@@ -241,7 +277,9 @@ def fresh(option: Option) -> Fresh:
     assert count is not None
     checks = option.checks(option.seeds)
     fewer = size_of(option, checks.of(count - 1)) if count > 1 else None
-    return Fresh(option.seeds, size_of(option, checks.of(count)), fewer)
+    known = option.seeds[0] - 1  # the last seed that the plan has seen
+    same = all(checks.alike(seed) for seed in (known, *option.seeds))
+    return Fresh(option.seeds, size_of(option, checks.of(count)), fewer, same)
 
 
 _FOUND: Any = {"answer": answer, "shape": shape, "shifted": shifted, "fresh": fresh}

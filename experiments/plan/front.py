@@ -63,10 +63,11 @@ class Hour:
 
 
 def latency_of(plan: Plan) -> str:
-    """The latency that costs are set against: what the plan says, or its first target."""
+    """The latency that costs are set against: what the plan says, or its first target, of whomever
+    it is."""
     if plan.latency is not None:
         return plan.latency
-    some = (target.key for target in targets_of(plan) if target.metric != "attainment")
+    some = (target.name for target in targets_of(plan) if target.metric != "attainment")
     return next(some, DEFAULT_LATENCY)
 
 

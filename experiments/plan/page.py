@@ -9,60 +9,49 @@ from pathlib import Path
 from typing import Any
 
 from experiments.html_pages import template
-from experiments.plan.flags import Flag, command_of
-from experiments.plan.front import Row, is_priced
-from experiments.plan.tables import fresh_text, headline, reasons, table, unpriced
+from experiments.plan.story import Story
 from experiments.plan.targets import Target
 from experiments.spec import Spec
 
 NAME = "plan.html"
 HERE = Path(__file__).parent
+DOTTED = " Dotted: the target."
 CAPTIONS = {
-    "curve": "Latency over the rate at one replica, all seeds together. Dotted: the target. Marks: "
-    "the highest rate that meets all targets.",
+    "curve": f"Latency over the rate at one replica, all seeds together.{DOTTED} Marks: the "
+    "highest rate that meets all targets.",
     "front": "Cost against latency of the checked clusters. Ringed: the recommended one.",
 }
+
+
+def possible() -> bool:
+    """Whether a page can be written: it needs jinja2 (`itersim[report]`)."""
+    return find_spec("jinja2") is not None
 
 
 def write_page(
     folder: Path,
     spec: Spec,
-    rows: Sequence[Row],
     targets: Sequence[Target],
-    texts: Sequence[str],
-    flags: Sequence[Flag],
-    chosen: Row | None,
+    story: Story,
     pictures: Sequence[Path],
     about: Mapping[str, Any],
 ) -> None:
-    """Write it into *folder*; nothing where jinja2 is not installed (`itersim[report]`)."""
-    if find_spec("jinja2") is None:
-        return
-    from experiments.plan.streams import Streams
-
-    said = spec.plan
-    assert said is not None
-    first = next(spec.variants()).spec
-    demand = Streams(first, said.demand, said.router, spec.seeds[0]).rate
-    priced = is_priced(rows)
+    """Write it into *folder*, where `possible`."""
     page = template(HERE).render(
         name=spec.name,
         description=spec.description,
-        headline="" if chosen is None else headline(chosen, demand, priced),
-        fresh="" if chosen is None else fresh_text(chosen),
-        failed=None if chosen is not None else texts[-2] if len(texts) > 1 else texts[-1],
+        story=story,
         targets=[f"{one.name}: {one.limit:g}" for one in targets],
-        table=table(spec.name, rows, targets, priced),
-        command="" if chosen is None else command_of(list(flags), chosen.answer),
-        flags=flags,
-        notes=[*reasons(rows), *filter(None, [unpriced(said, rows)])],
-        pictures=[_picture(path) for path in pictures],
+        pictures=[_picture(path, targets) for path in pictures],
         about=about,
         seeds=", ".join(map(str, spec.seeds)),
     )
     (folder / NAME).write_text(page, encoding="utf-8")
 
 
-def _picture(path: Path) -> dict[str, str]:
+def _picture(path: Path, targets: Sequence[Target]) -> dict[str, str]:
+    caption = CAPTIONS[path.stem]
+    if all(one.metric == "attainment" for one in targets):
+        caption = caption.replace(DOTTED, "")
     data = base64.b64encode(path.read_bytes()).decode("ascii")
-    return {"data": data, "caption": CAPTIONS[path.stem], "pdf": path.with_suffix(".pdf").name}
+    return {"data": data, "caption": caption, "pdf": path.with_suffix(".pdf").name}

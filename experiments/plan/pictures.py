@@ -16,8 +16,10 @@ from experiments.plan.targets import Target
 from experiments.style import EDGE, WIDTHS, in_style, save
 
 GREY = "#BBBBBB"
-ROOM = 2.2
-"""How far above its limit a latency's axis reaches."""
+ROOM, ABOVE = 2.2, 1.15
+"""How far a latency's axis reaches above its limit, and above the lowest value there is."""
+MOST_SHOWN = 3
+"""Targets that have axes."""
 MOST_NAMED = 6
 LONGEST = 46
 LETTERS = {"ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E"}
@@ -27,7 +29,7 @@ def draw_curves(rows: Sequence[Row], targets: Sequence[Target], path: Path) -> N
     """Each latency that has a target, over the rate at one replica: options of the frontier in
     colours, the others grey; the limit, and a dot at the highest rate that meets all targets. Only
     rates that all seeds were run at."""
-    shown = [one for one in targets if one.metric != "attainment" and one.scope is None][:3]
+    shown = [one for one in targets if one.metric != "attainment"][:MOST_SHOWN]
     if not shown:
         shown = [Target("e2e_p99_s", math.inf)]
     looks = looks_of_front(rows)
@@ -45,7 +47,7 @@ def _curve(axes: Axes, rows: Sequence[Row], target: Target, looks: dict[str, Loo
     scale, unit = (1e3, "ms") if target.metric == "tpot" else (1.0, "s")
     seeds = max((point.seeds for row in rows for point in row.answer.curve), default=0)
     highest = ROOM * target.limit * scale if math.isfinite(target.limit) else None
-    ends = []
+    ends, lowest = [], []
     for row in sorted(rows, key=lambda row: row.on_front):
         answer = row.answer
         points = [
@@ -60,6 +62,7 @@ def _curve(axes: Axes, rows: Sequence[Row], target: Target, looks: dict[str, Loo
         look = looks.get(answer.option)
         colour = GREY if look is None else look.colour
         rates, values = zip(*points, strict=True)
+        lowest.append(min(values))
         style = "-" if look is None else look.dash
         order = 2 if look is None else 3
         axes.plot(rates, values, style, color=colour, linewidth=0.8 if look is None else 1.3,
@@ -74,11 +77,12 @@ def _curve(axes: Axes, rows: Sequence[Row], target: Target, looks: dict[str, Loo
                           zorder=order + 1)  # fmt: skip
     if math.isfinite(target.limit):
         axes.axhline(target.limit * scale, color=EDGE, linestyle=":", linewidth=1)
+    if highest is not None and lowest:
+        highest = max(highest, ABOVE * min(lowest))
     axes.set_ylim(0, highest)
     axes.set_xlim(0, 1.15 * max(ends) if ends else None)
     axes.set_xlabel("requests/s at one replica")
-    metric, *level = target.key.removesuffix("_s").split("_")
-    axes.set_ylabel(f"{LETTERS[metric]} {' '.join(level)}, {unit}")
+    axes.set_ylabel(f"{_words(target.name)}, {unit}")
     axes.grid(axis="y")
 
 
@@ -113,8 +117,7 @@ def draw_front(rows: Sequence[Row], latency: str, priced: bool, path: Path) -> b
         axes.set_xlim(0, 1.1 * max(at for at, _, _ in known))
         axes.set_ylim(0, 1.15 * scale * max(value for _, value, _ in known))
         axes.set_xlabel("cost per hour" if priced else "GPUs")
-        metric, *level = latency.removesuffix("_s").split("_")
-        axes.set_ylabel(f"{LETTERS[metric]} {' '.join(level)}, {unit}")
+        axes.set_ylabel(f"{_words(latency)}, {unit}")
         axes.grid(axis="both")
         _legend(sheet, looks, any(not row.on_front for _, _, row in known))
         save(sheet, path)
@@ -144,6 +147,13 @@ def _legend(sheet: Figure, looks: dict[str, Look], others: bool) -> None:
         handles.append(Line2D([], [], color=GREY, marker="o", label="not on the frontier"))
     if handles:
         sheet.legend(handles=handles, loc="outside lower center", ncols=1, fontsize=7)
+
+
+def _words(name: str) -> str:
+    """A target's name as an axis says it: `TTFT p99 of tenant chat`."""
+    key, of, whose = name.partition(" of ")
+    metric, *level = key.removesuffix("_s").split("_")
+    return _short(f"{LETTERS[metric]} {' '.join(level)}{of}{whose}")
 
 
 def _short(option: str) -> str:

@@ -3,9 +3,9 @@
 A replica at a rate gets what the router would send it of the demand: of constant arrivals and of
 Poisson ones dealt at random the same process at that rate; of Poisson ones dealt in turn, every
 k-th; of any other stream (a trace, gamma gaps, stages, requests written out) every k-th request, or
-a random part of them in which a lower rate has some of the requests of a higher one. A rate above
-the demand is the whole demand, faster. All draws are the seed's, the same at every rate and for
-every option.
+a random part of them in which a lower rate has some of the requests of a higher one. Rates above a
+stream's own are the stream thickened (`experiments.plan.thicken`), or faster. All draws are the
+seed's, the same at every rate and for every option.
 
 Of a long stream a run has a stretch, another under every seed.
 """
@@ -19,6 +19,7 @@ from fractions import Fraction
 import numpy as np
 
 from experiments.plan.faults import wrong
+from experiments.plan.thicken import moved_with, reach_ns, thickened
 from experiments.point_cells import Works
 from experiments.spec import Spec
 from experiments.spec_plan import PlanDemand
@@ -37,7 +38,8 @@ MOST_OF_A_CLUSTER = 20_000
 """Requests under a seed that arrive at a whole cluster, unless one replica alone gets more."""
 GOLDEN = 0.6180339887498949
 """Multiples of it, less their whole part, lie evenly however many there are."""
-MOMENTS = ("deadline_ns", "cancel_ns")
+KEPT = 12
+"""Thickened streams that are kept: the seeds' at a rate or two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +60,19 @@ class Streams:
         self.clients = self._works.clients
         self._works.clients = None  # they get what arrives, not what is planned for
         self._drawn: dict[int, Trace] = {}
+        self._dense: dict[tuple[int, Fraction], Trace] = {}
         self.regular = self._regular()
         own = self._own_rate(first_seed)
         self.own_rate = own
         self.rate = own if demand is None else peak(demand)
         """Requests per second that the cluster is to serve."""
+        self.thickens = not self._scales() and (demand is None or demand.above == "thicken")
+        self._first_seed = first_seed
+
+    def _scales(self) -> bool:
+        """Whether the arrivals, run faster, are those of the same process at a higher rate."""
+        work = self._works.work
+        return isinstance(work, Sampled) and isinstance(work.arrivals, at.Gamma)
 
     def _regular(self) -> at.Constant | at.Poisson | None:
         work = self._works.work
@@ -119,12 +129,47 @@ class Streams:
             own = self.regular.requests
             many = None if own is None else min(own * replicas, max(own, MOST_OF_A_CLUSTER))
             return self._at_rate(self.rate, seed, many)
-        base = self._base(seed)
-        if self.rate == self.own_rate:
+        return self._stream(seed, self.rate)
+
+    def _stream(self, seed: int, rate: Fraction) -> Trace:
+        """The requests of a stream at another rate: a random part of them, or more, or faster."""
+        base, factor = self._base(seed), rate / self.own_rate
+        if factor == 1:
             return base
-        if self.rate > self.own_rate:
-            return respaced(base, scaled(base.arrival_ns, self.own_rate / self.rate))
-        return _part(base, self.rate / self.own_rate, _order(seed, "demand", len(base)))
+        if factor < 1:
+            return _part(base, factor, _order(seed, "demand", len(base)))
+        if not self.thickens:
+            return respaced(base, scaled(base.arrival_ns, 1 / factor))
+        key = seed, factor
+        if key not in self._dense:
+            if len(self._dense) >= KEPT:
+                del self._dense[next(iter(self._dense))]
+            self._dense[key] = thickened(base, factor, seed)
+        return self._dense[key]
+
+    @property
+    def told(self) -> str:
+        """What was done to a stream to make it the demand; empty where nothing was."""
+        if self.regular is not None or self.rate == self.own_rate:
+            return ""
+        base, factor = self._base(self._first_seed), float(self.rate / self.own_rate)
+        what = "workload" if isinstance(self._works.work, Sampled) else "trace"
+        seconds = int(base.arrival_ns[-1] - base.arrival_ns[0]) / NS_PER_S
+        if factor < 1:
+            return f"of the {what}'s requests {100 * factor:.3g} % are taken, drawn under each seed"
+        if self.thickens:
+            reach = reach_ns(base) / NS_PER_S
+            return (
+                f"the {what} is thickened {factor:.3g} ×: beside each request come copies of it, "
+                f"up to {reach:.3g} s away; its {seconds:,.0f} s and its bursts last as long as "
+                "before"
+            )
+        if self._scales():
+            return ""
+        return (
+            f"the {what} is run {factor:.3g} × faster: its {seconds:,.0f} s last "
+            f"{seconds / factor:,.0f} s, and its bursts are as much shorter"
+        )
 
     def replica(self, seed: int, rate: Fraction) -> Trace:
         """What arrives at one replica that gets *rate* of the demand."""
@@ -133,14 +178,11 @@ class Streams:
             if share == 1 or self.router == "random" or isinstance(self.regular, at.Constant):
                 return self._at_rate(rate, seed)
             return self._in_turn(rate, seed)
+        if share == 1:
+            some = self._stream(seed, max(rate, self.rate))
+            return taken(some, _stretch(np.arange(len(some)), len(some), seed))
         whole = self.whole(seed, 1)
-        rows = self._share(len(whole), share, seed)
-        some = taken(whole, _stretch(rows, len(whole), seed))
-        faster = rate / self.rate
-        if faster <= 1:
-            return some
-        since = some.arrival_ns - some.arrival_ns[0]
-        return respaced(some, scaled(since, 1 / faster))
+        return taken(whole, _stretch(self._share(len(whole), share, seed), len(whole), seed))
 
     def _in_turn(self, rate: Fraction, seed: int) -> Trace:
         """Every k-th of Poisson arrivals at the demand's rate; the lengths are the same at every
@@ -217,14 +259,5 @@ def taken(trace: Trace, rows: Ints) -> Trace:
 
 def respaced(trace: Trace, arrival_ns: Ints) -> Trace:
     """*trace* with other arrivals, in the same order; moments on the clock move with them."""
-    moved = arrival_ns - trace.arrival_ns
-    columns = dict(trace.attributes)
-    for name in MOMENTS:
-        if (column := columns.get(name)) is not None:
-            if column.dtype != object:
-                columns[name] = column + moved
-                continue
-            pairs = zip(column.tolist(), moved.tolist(), strict=True)
-            later = [None if moment is None else moment + by for moment, by in pairs]
-            columns[name] = np.array(later, dtype=object)
+    columns = moved_with(trace.attributes, arrival_ns - trace.arrival_ns)
     return Trace(arrival_ns, trace.prompt_tokens, trace.output_tokens, columns)

@@ -71,6 +71,7 @@ def _record(row: Row, swept: Sequence[str], names: Sequence[str]) -> dict[str, A
         "on_front": str(row.on_front).lower(),
         "recommended": str(row.recommended).lower(),
         "reason": answer.reason,
+        "not_sure": "; ".join(answer.doubts),
         "notes": "; ".join(answer.notes),
     }
 
@@ -132,7 +133,8 @@ def table(name: str, rows: Sequence[Row], targets: Sequence[Target], priced: boo
     latencies = [target.name for target in targets]
     head = ("option", "req/s per replica", "replicas", "GPUs", *costs, *latencies, "binds")
     texts = tuple(_texts(row, latencies, priced) for row in shown)
-    return Grid(f"{name}: options ({'* on the frontier'}{more})", head, texts)
+    unsure = ", ? not sure" if any(row.answer.doubts for row in shown) else ""
+    return Grid(f"{name}: options (* on the frontier{unsure}{more})", head, texts)
 
 
 def _rank(row: Row, priced: bool) -> tuple[Any, ...]:
@@ -150,7 +152,7 @@ def _rank(row: Row, priced: bool) -> tuple[Any, ...]:
 
 def _texts(row: Row, latencies: Sequence[str], priced: bool) -> tuple[str, ...]:
     answer = row.answer
-    mark = f"{answer.option}{' *' if row.on_front else ''}"
+    mark = f"{answer.option}{' *' if row.on_front else ''}{' ?' if answer.doubts else ''}"
     if answer.rate_per_s is None or answer.checked is None:
         blank = ["–"] * (3 + 2 * priced + len(latencies) - 1)
         rate = "–" if answer.rate_per_s is None else str(answer.rate_per_s)
@@ -189,11 +191,14 @@ def headline(row: Row, demand: Fraction, priced: bool) -> str:
     assert count is not None
     what = _replicas(count)
     if span is not None and answer.error is not None:
-        off = f"if step times are off by ±{100 * answer.error:.1f} %"
+        by = f"±{100 * answer.error:.1f} %"
+        off = "the curve is off by its own" if answer.own_error else "step times are off by"
+        off = f"if {off} {by}"
         what += f" ({span[0]}–{span[1]} {off})" if span[0] != span[1] else f" (also {off})"
     each = f"{answer.gpus} GPU{'' if answer.gpus == 1 else 's'}"
     device = f" ({answer.device})" if answer.device else ""
-    text = f"recommended for {float(demand):.4g} requests/s: {answer.option}: {what} "
+    doubt = f"not sure: {'; '.join(answer.doubts)}. " if answer.doubts else ""
+    text = f"{doubt}recommended for {float(demand):.4g} requests/s: {answer.option}: {what} "
     text += f"of {each}{device} each"
     if priced:
         text += (
@@ -203,6 +208,8 @@ def headline(row: Row, demand: Fraction, priced: bool) -> str:
     text += f". One replica serves {answer.rate_per_s} requests/s"
     if answer.low is not None and answer.high is not None and answer.low < answer.high:
         text += f" (95 % interval {answer.low:.3g} to {answer.high:.3g})"
+    elif answer.low is None:
+        text += " (too few seeds for an interval)"
     beyond = f" (beyond, it {missed(answer.above)})" if answer.above else ""
     text += f"; {answer.binds} binds{beyond}."
     if answer.fewer is not None:
@@ -229,6 +236,8 @@ def fresh_text(row: Row) -> str:
     if fresh is None:
         return ""
     seeds = f"{len(fresh.seeds)} fresh seed{'' if len(fresh.seeds) == 1 else 's'}"
+    if fresh.same:
+        seeds += " (the same requests under every seed)"
     text = f"under {seeds}, {_under(fresh.size)}"
     return text if fresh.fewer is None else f"{text}; {_under(fresh.fewer)}"
 
@@ -258,15 +267,23 @@ def day_text(hours: Sequence[Hour], row: Row, price: Fraction | None) -> str:
 
 def reasons(rows: Iterable[Row]) -> list[str]:
     """Why options have no answer, and what is to be known of those that have."""
-    said: dict[str, list[str]] = {}
+    rows = list(rows)
+    chosen = any(row.recommended for row in rows)
+    said: dict[str, list[Row]] = {}
     for row in rows:
         for text in (row.answer.reason, *row.answer.notes):
             if text:
-                said.setdefault(text, []).append(row.answer.option)
+                said.setdefault(text, []).append(row)
     found = []
-    for text, options in said.items():
-        more = f" and {len(options) - 2} more" if len(options) > 2 else ""
-        found.append(f"{', '.join(options[:2])}{more}: {text}")
+    for text, some in said.items():
+        first = sorted(some, key=lambda row: not row.recommended)[:2]
+        names = ", ".join(
+            f"{row.answer.option}{' (recommended)' if row.recommended else ''}" for row in first
+        )
+        more = f" and {len(some) - 2} more" if len(some) > 2 else ""
+        if more and chosen and not any(row.recommended for row in some):
+            more += " (not the recommended one)"
+        found.append(f"{names}{more}: {text}")
     return found
 
 
@@ -277,7 +294,7 @@ def unpriced(plan: Plan, rows: Sequence[Row]) -> str:
     missing = {
         row.answer.device or "own step times"
         for row in rows
-        if price_of(plan, row.answer.device) is None
+        if row.answered and price_of(plan, row.answer.device) is None
     }
     if not missing:
         return ""

@@ -21,6 +21,7 @@ from experiments.spec import Spec
 from experiments.spec_plan import Plan, PlanTargets
 from sim import Slo
 from sim.catalogue import is_unsure
+from sim.outcomes import REFUSALS
 from workloads.checks import exactly
 
 Floats = NDArray[np.float64]
@@ -182,6 +183,25 @@ def lost(targets: Sequence[Target], samples: Sequence[Sample], requests: int) ->
             missing = requests - math.floor((requests - 1) * target.level)
             if int((values > target.limit_ns).sum()) >= missing:
                 return True
+    return False
+
+
+TOO_LONG = tuple(reason.text for reason in REFUSALS)
+"""Why a replica refuses requests that an empty one would refuse, too."""
+
+
+def hopeless(targets: Sequence[Target], samples: Sequence[Sample], requests: int) -> bool:
+    """Whether so many of *requests* are too long for any replica that a target of everybody's is
+    missed however many replicas there are."""
+    never = sum(one.refused.get(reason, 0) for one in samples for reason in TOO_LONG)
+    for target in targets:
+        if target.scope is not None or not never:
+            continue
+        if target.metric == "attainment":
+            if requests - never < exactly(target.limit) * requests:
+                return True
+        elif target.level is None or never >= requests - math.floor((requests - 1) * target.level):
+            return True
     return False
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from experiments.argument_figures import at_limit, per_seed
 from experiments.axis import Axis, axis_of
-from experiments.facts import milliseconds, number
+from experiments.facts import milliseconds
 from experiments.intervals import Estimate, estimate
 from experiments.spec import Spec
 from experiments.table_rows import Points, estimated
@@ -97,9 +97,3 @@ def secs(seconds: float) -> str:
 def times(ratio: float) -> str:
     """A ratio as a text."""
     return f"{ratio:.3g} ×"
-
-
-def told(value: Estimate) -> str:
-    """A mean with its interval as a text."""
-    half = f" ± {number(value.half_width)}" if value.half_width else ""
-    return f"{number(value.mean)}{half}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 from typing import Any
 
 from experiments.load import spec_of
@@ -47,3 +48,12 @@ def option_of(data: dict[str, Any], place: int = 0, scheduler: str | None = None
 def answered(data: dict[str, Any], place: int = 0) -> Answer:
     """What a plan says of one option."""
     return answer(option_of(data, place))
+
+
+def trace_plan(folder: Path, targets: dict[str, Any], seeds: Any = 1, **plan: Any) -> Any:
+    """The same server on a trace of its own: 300 requests, one every two seconds."""
+    rows = "".join(f"{2 * row},1,1\n" for row in range(300))
+    path = folder / "own.csv"
+    path.write_text(f"arrival_s,prompt_tokens,output_tokens\n{rows}", encoding="utf-8")
+    data = unit_server({}, targets, seeds, **plan)
+    return data | {"workload": {"trace": {"format": "csv", "path": str(path)}}}

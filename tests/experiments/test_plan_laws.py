@@ -160,3 +160,21 @@ def test_what_is_lost_already_is_lost_with_everybody_else() -> None:
     bad = int((late.latency_ns["ttft"] > 1.5e9).sum())
     assert lost(targets, [late], 10 * bad - 10)
     assert not lost(targets, [late], 10 * bad + 20)
+
+
+# -- how sure ------------------------------------------------------------------------------------
+
+
+def test_a_run_that_is_short_beside_its_requests_is_not_sure_and_one_of_ten_times_them_is() -> None:
+    """One a second, each served in a second: a run of n requests lasts n seconds."""
+    short, long = (answered(unit_server(steady(1, n), {"ttft_p99_s": 1.5})) for n in (9, 60))
+    assert "the cluster's run lasts 9 s, not 10 × the E2E p99 of 1 s" in " ".join(short.doubts)
+    assert not long.doubts
+
+
+def test_two_seeds_make_no_interval() -> None:
+    two, three = (
+        answered(unit_server(POISSON, {"ttft_p99_s": 5.0}, seeds=count)) for count in (2, 3)
+    )
+    assert two.low is two.high is None
+    assert three.low is not None and three.high is not None
