@@ -43,7 +43,7 @@ def document(result: Result, name: str, command: str) -> Document:
             "the weights may be random: times depend on shapes, not on values.",
             "times are at the middle speed of the whole run, which the anchors show "
             f"(measured.anchors; drift: {result.data.smoothing}); a sample's noise is "
-            f"{_worst_noise(curves):.1%} at most.",
+            + _noise_text(curves),
         ],
         notes=notes(result),
     )
@@ -142,9 +142,10 @@ def _row(name: str, report: RegionReport) -> tuple[str, ...]:
         *(f"{100 * share:.2f}" for share in shares),
         f"{100 * report.bias:+.2f}",
         f"{100 * report.affine_median:.2f}",
-        f"{100 * report.noise:.2f}",
+        f"{100 * report.noise:.2f}" if report.noise else "–",
     )
 
 
-def _worst_noise(curves: Curves) -> float:
-    return max(report.noise for report in curves.regions.values())
+def _noise_text(curves: Curves) -> str:
+    worst = max(report.noise for report in curves.regions.values())
+    return f"{worst:.1%} at most." if worst else "not known: every point was measured once."

@@ -325,10 +325,21 @@ def schema() -> None:
 @_answered
 def profiles() -> None:
     """List the step-time profiles that are shipped."""
-    from calibrate.profile import list_profiles
+    from calibrate.profile import list_profiles, load_profile
 
-    for name in list_profiles():
-        print(name)
+    names = list_profiles()
+    rows = [("name", "device", "model", "TP", "engine", "error of decode, prefill, mixed")]
+    for name in names:
+        one = load_profile(name)
+        errors = [one.error.get(region) for region in ("decode", "prefill", "mixed")]
+        told = [f"{e['mean']:.1%}" if e and "mean" in e else "–" for e in errors]
+        device_count = str(one.tensor_parallel)
+        rows.append((name, one.device, one.model, device_count, one.engine or "–", "  ".join(told)))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print(
+            "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+        )
 
 
 @app.command()

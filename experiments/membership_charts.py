@@ -106,8 +106,9 @@ def rows_of(shown: Membership) -> tuple[int, str]:
     rows = min(every, MOST_SLOTS, max(last + 1, 2))
     if rows == every:
         return rows, ""
-    what = "not shown" if last > MOST_SLOTS else "are empty here"
-    return rows, f"slots {rows + 1} to {every} {what}"
+    one = rows + 1 == every
+    shown_ = "not shown" if last > MOST_SLOTS else ("is" if one else "are") + " empty here"
+    return rows, f"slot {every} {shown_}" if one else f"slots {rows + 1} to {every} {shown_}"
 
 
 def _stays(request: NDArray[Any], mask: NDArray[np.bool_]) -> dict[int, list[tuple[int, int, int]]]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from calibrate.profile import list_profiles, load_profile
 from experiments.__main__ import main
 from experiments.answering import MOST_SHOWN
 from experiments.painter import Painter
@@ -261,10 +262,15 @@ def test_schema_prints_json(itersim):
     assert json.loads(out)["properties"]["server"] == {"$ref": "#/$defs/Server"}
 
 
-def test_profiles_are_listed(itersim, monkeypatch):
-    fake = types.SimpleNamespace(list_profiles=lambda: ["a", "b"])
-    monkeypatch.setitem(sys.modules, "calibrate.profile", fake)
-    assert itersim("profiles") == (0, "a\nb\n", "")
+def test_profiles_are_listed_with_what_prices_and_specs_call_them(itersim):
+    code, out, err = itersim("profiles")
+    assert (code, err) == (0, "")
+    head, *rows = out.splitlines()
+    assert [row.split()[0] for row in rows] == list_profiles()
+    (row,) = (row for row in rows if row.startswith("llama-3.1-8b-h100-vllm "))
+    profile = load_profile("llama-3.1-8b-h100-vllm")
+    assert row.split()[1:3] == [profile.device, profile.model] and "vllm" in row
+    assert row.count("%") == 3 and head.startswith("name")
 
 
 def test_the_version_is_told(itersim):
