@@ -86,7 +86,10 @@ def staged(out: AnyPath, overwrite: bool = False) -> Iterator[Path]:
         yield folder
         (folder / MARKER).write_text(marked_by(), encoding="utf-8")
         (folder / UNFINISHED).unlink()
-        _swap(folder, path, overwrite)
+        try:
+            _swap(folder, path, overwrite)
+        except OSError as error:  # whatever it names: the earlier results may be in use
+            raise failed(out, error) from None
 
 
 @contextmanager

@@ -99,17 +99,20 @@ class Results:
     def _found(self) -> Iterator[Saved]:
         """Those that `summary.csv` lists; a sweep leaves others that its spec has no longer."""
         known = listed(self.folder / TABLE)
-        missing = set(known.rows)
+        missing, wanted = set(known.rows), {row[:2] for row in known.rows}
         points = {entry["point"] for entry in self.about.get("points", ())}
         for path in (self.folder / "cells").rglob(SUMMARY):
-            scheduler, *middle, _ = path.parent.relative_to(self.folder / "cells").parts
+            scheduler, *middle, last = path.parent.relative_to(self.folder / "cells").parts
             point = "/".join(middle) or None
+            if (scheduler, last.removeprefix("seed-")) not in wanted:
+                continue
+            if points and point not in points:
+                continue
             summary = summary_of(path)
             place = known.place(summary)
-            if place not in known.rows or (points and point not in points):
-                continue
-            missing.discard(place)
-            yield Saved(scheduler, point, summary["seed"], summary, path.parent)
+            if place in known.rows:
+                missing.discard(place)
+                yield Saved(scheduler, point, summary["seed"], summary, path.parent)
         if missing:
             one = " ".join(min(missing))
             raise OutputError(

@@ -206,6 +206,23 @@ def test_the_old_results_come_back_if_the_new_ones_cannot_take_their_place(tmp_p
     assert [p.name for p in tmp_path.iterdir()] == ["lab"]
 
 
+def test_old_results_that_cannot_be_moved_away_are_told_and_stay(tmp_path, monkeypatch):
+    out = tmp_path / "lab"
+    write(out, "old")
+    rename = Path.rename
+
+    def failing(self, target):
+        if self == out:
+            raise PermissionError(errno.EACCES, "Permission denied", str(self), None, str(target))
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", failing)
+    with pytest.raises(OutputError, match="cannot be written: Permission denied; name another"):
+        write(out, "new", overwrite=True)
+    assert (out / "summary.csv").read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["lab"]
+
+
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])
 def test_a_full_disk_is_said_and_leaves_nothing(tmp_path, code):
     with pytest.raises(OutputError, match="cannot be written"), staged(tmp_path / "lab"):

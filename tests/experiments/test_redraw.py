@@ -181,6 +181,7 @@ def test_what_a_sweep_has_no_longer_is_none_of_its_results(tmp_path: Path) -> No
     sweep(many, tmp_path / "out", alone)
     assert len(Results(tmp_path / "out").cells) == 3 * len(POINTS) * len(many.schedulers)
     sweep(few, tmp_path / "out", alone)
+    (tmp_path / "out" / "cells" / "orca" / "fast" / "seed-1" / "summary.json").write_bytes(b"")
     cells = Results(tmp_path / "out").cells
     assert {(cell.point, cell.seed) for cell in cells} == {(None, 2)}
     assert [cell.scheduler for cell in cells] == list(few.schedulers)

@@ -477,4 +477,4 @@ def few(chance: Random, count: int, tick_ns: int) -> list[NaiveRequest]:
 
 
 TestServerOverTime = ServerOverTime.TestCase
-TestServerOverTime.settings = budget(few=12, steps=8)
+TestServerOverTime.settings = budget(few=20, steps=8)
