@@ -87,6 +87,7 @@ OF_A_PLAN: tuple[Metric, ...] = (
     Metric("on_front", "", "nobody else is as cheap and as fast, and better in one"),
     Metric("recommended", "", "the cheapest on the front"),
     Metric("reason", "", "why there is no answer"),
+    Metric("not_sure", "", "why the runs are too short for the answer"),
     Metric("notes", "", "what is to be known of the answer"),
 )
 """Columns of `plan.csv`, beside the paths that the options vary."""

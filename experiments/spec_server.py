@@ -53,6 +53,8 @@ class Server(Model):
     stop: Literal["length", "eos"] = "length"
     cluster: AnyCluster = None
 
+    _kv_devices: int | None = None
+
     later: ClassVar = frozenset(
         (
             "reservation",
@@ -88,7 +90,14 @@ class Server(Model):
         """With the number of blocks, where it was said by dimensions."""
         if not isinstance(self.kv_blocks, KvMemory):
             return self
-        return self.model_copy(update={"kv_blocks": self.kv_blocks.blocks(self.block_size)})
+        found = self.model_copy(update={"kv_blocks": self.kv_blocks.blocks(self.block_size)})
+        found._kv_devices = self.kv_blocks.devices
+        return found
+
+    @property
+    def kv_devices(self) -> int | None:
+        """How many devices' memory its KV blocks were counted from; None: they were not."""
+        return self._kv_devices
 
     @classmethod
     def unknown_key(cls, key: str) -> str:

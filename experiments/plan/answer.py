@@ -71,6 +71,12 @@ class Answer:
     outside: float = 0.0
     own_error: bool = True
     doubts: Sequence[str] = ()
+    called: str = ""
+
+    @property
+    def label(self) -> str:
+        """What people read it as: its name, or one that says more (`called`)."""
+        return self.called or self.option
 
 
 @dataclass(frozen=True, slots=True)

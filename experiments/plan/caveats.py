@@ -28,5 +28,16 @@ def kernels_alone(spec: Spec, scheduler: str, curve: Curve, profile: Profile) ->
     )
 
 
+def other_devices(spec: Spec, scheduler: str, gpus: int) -> str:
+    """What to say where the KV memory is that of more or fewer GPUs than the replica has."""
+    counted = spec.schedulers[scheduler].kv_devices
+    if counted is None or counted == gpus:
+        return ""
+    return (
+        f"kv_blocks counts the memory of {counted} device{'' if counted == 1 else 's'}, and a "
+        f"replica has {gpus}; give kv_blocks.devices: {gpus} (and the weights of all of them)"
+    )
+
+
 def _given(part: Model | None) -> bool:
     return part is not None and any(value for _, value in part)

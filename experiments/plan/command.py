@@ -17,9 +17,12 @@ from experiments.plan.answer import Answer
 from experiments.plan.faults import wrong
 from experiments.plan.found import Finding, worked
 from experiments.plan.front import Row, day_of, is_priced, latency_of, price_of, rows_of
+from experiments.plan.labels import labels_of_options
 from experiments.plan.option import Ask
 from experiments.plan.page import NAME, possible, write_page
-from experiments.plan.story import Story, story_of
+from experiments.plan.rerun import NAME as CHECK
+from experiments.plan.rerun import write_rerun
+from experiments.plan.story import Story, spec_of_option, story_of
 from experiments.plan.streams import Streams
 from experiments.plan.tables import write_curve, write_day, write_plan
 from experiments.plan.targets import Target, targets_of
@@ -62,6 +65,7 @@ def plan(
         told = _told(asks, jobs, _share(report, 0.0, LOOKED_AT))
         answers = [_answer(ask, told[ask.name]) for ask in asks]
         answers += _unfit(spec)
+        _call(answers, labels_of_options(said.options))
         rows = rows_of(said, demand, answers)
         by_name = {ask.name: ask for ask in asks}
         _look_closer(rows, by_name, jobs, spec, _share(report, LOOKED_AT, 1.0))
@@ -71,6 +75,12 @@ def plan(
         if chosen is not None and hours:
             price = price_of(said, chosen.answer.device)
             write_day(folder / "day.csv", hours, chosen.answer.gpus, price)
+        if chosen is not None:
+            own = spec_of_option(spec, chosen.answer)
+            stream = Streams(own, said.demand, said.router, spec.seeds[0])
+            if write_rerun(folder, out, own, chosen.answer, stream, said.router):
+                again = f"to simulate this cluster, in the results folder: itersim run {CHECK}"
+                story = replace(story, again=again)
         _write(folder, spec, out, rows, targets, story, chosen)
     page = "" if possible() else f"; no {NAME}: it needs jinja2, pip install 'itersim[report]'"
     words = [*story.texts(), f"results in {out}{page}"]
@@ -165,6 +175,14 @@ def _unfit(spec: Spec) -> list[Answer]:
         for key, why in spec.unfit.items()
         for scheduler in spec.schedulers
     ]
+
+
+def _call(answers: Sequence[Answer], labels: dict[str, str]) -> None:
+    """Give the options their labels."""
+    for answer in answers:
+        key = answer.option.removeprefix(f"{answer.scheduler}/")
+        if key in labels:
+            answer.called = f"{answer.scheduler}/{labels[key]}"
 
 
 # -- a closer look -------------------------------------------------------------------------------

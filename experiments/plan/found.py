@@ -13,7 +13,7 @@ import numpy as np
 from experiments.intervals import estimate
 from experiments.plan.answer import Answer, Fresh, Point, Shifted, Size, values_of
 from experiments.plan.binding import binds, stopped
-from experiments.plan.caveats import kernels_alone
+from experiments.plan.caveats import kernels_alone, other_devices
 from experiments.plan.check import CheckedCluster, Checks
 from experiments.plan.option import Ask, Option, place_rate, ready
 from experiments.plan.rates import place_of, rate_at, replicas_for
@@ -116,6 +116,8 @@ def _described(option: Option) -> Answer:
         found.notes = [*filter(None, [kernels_alone(spec, ask.scheduler, curve, profile)])]
     if plan.gpus is not None:
         found.gpus = plan.gpus
+    if odd := other_devices(option.variant.spec, ask.scheduler, found.gpus):
+        found.notes = [*found.notes, odd]
     if plan.step_time_error is not None:
         found.error, found.own_error = plan.step_time_error, False
     return found

@@ -39,7 +39,7 @@ def draw_curves(rows: Sequence[Row], targets: Sequence[Target], path: Path) -> N
         axes = sheet.subplots(1, len(shown), squeeze=False)[0]
         for one, target in zip(axes, shown, strict=True):
             _curve(one, rows, target, looks)
-        _legend(sheet, looks, any(row.answer.curve and not row.on_front for row in rows))
+        _legend(sheet, rows, looks, any(row.answer.curve and not row.on_front for row in rows))
         save(sheet, path)
 
 
@@ -119,7 +119,7 @@ def draw_front(rows: Sequence[Row], latency: str, priced: bool, path: Path) -> b
         axes.set_xlabel("cost per hour" if priced else "GPUs")
         axes.set_ylabel(f"{_words(latency)}, {unit}")
         axes.grid(axis="both")
-        _legend(sheet, looks, any(not row.on_front for _, _, row in known))
+        _legend(sheet, rows, looks, any(not row.on_front for _, _, row in known))
         save(sheet, path)
     return True
 
@@ -131,7 +131,8 @@ def looks_of_front(rows: Sequence[Row]) -> dict[str, Look]:
     return {row.answer.option: looks[at % len(looks)] for at, row in enumerate(front)}
 
 
-def _legend(sheet: Figure, looks: dict[str, Look], others: bool) -> None:
+def _legend(sheet: Figure, rows: Sequence[Row], looks: dict[str, Look], others: bool) -> None:
+    labels = {row.answer.option: row.answer.label for row in rows}
     handles = [
         Line2D(
             [],
@@ -139,7 +140,7 @@ def _legend(sheet: Figure, looks: dict[str, Look], others: bool) -> None:
             color=look.colour,
             marker=look.marker,
             linestyle=look.dash,  # type: ignore[arg-type]  # a matplotlib dash
-            label=_short(option),
+            label=_short(labels[option]),
         )
         for option, look in list(looks.items())[:MOST_NAMED]
     ]

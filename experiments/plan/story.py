@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from experiments.grid import Grid, rendered
+from experiments.plan.answer import Answer
 from experiments.plan.flags import Flag, command_of, flags_of
 from experiments.plan.front import Row, day_of, is_priced, price_of
 from experiments.plan.streams import Streams
@@ -29,11 +30,20 @@ class Story:
     flags: tuple[Flag, ...]
     command: str
     notes: tuple[str, ...]
+    again: str = ""
 
     def texts(self) -> list[str]:
         """The paragraphs of the terminal."""
         notes = "\n".join(f"note: {note}" for note in self.notes)
-        said = (rendered([self.table]), self.verdict, self.fresh, self.day, self._settings, notes)
+        said = (
+            rendered([self.table]),
+            self.verdict,
+            self.fresh,
+            self.day,
+            self._settings,
+            notes,
+            self.again,
+        )
         return [*self.read, *filter(None, said)]
 
     @property
@@ -82,9 +92,14 @@ def story_of(
 
 def _flags(spec: Spec, chosen: Row) -> list[Flag]:
     """Of the recommended option."""
+    return flags_of(spec_of_option(spec, chosen.answer), chosen.answer)
+
+
+def spec_of_option(spec: Spec, answer: Answer) -> Spec:
+    """What the option that was answered is simulated from."""
     for variant in spec.variants():
-        scheduler = chosen.answer.scheduler
+        scheduler = answer.scheduler
         name = scheduler if variant.key is None else f"{scheduler}/{variant.key}"
-        if name == chosen.answer.option:
-            return flags_of(variant.spec, chosen.answer)
-    raise AssertionError(f"no option is called {chosen.answer.option}")
+        if name == answer.option:
+            return variant.spec
+    raise AssertionError(f"no option is called {answer.option}")

@@ -152,7 +152,7 @@ def _rank(row: Row, priced: bool) -> tuple[Any, ...]:
 
 def _texts(row: Row, latencies: Sequence[str], priced: bool) -> tuple[str, ...]:
     answer = row.answer
-    mark = f"{answer.option}{' *' if row.on_front else ''}{' ?' if answer.doubts else ''}"
+    mark = f"{answer.label}{' *' if row.on_front else ''}{' ?' if answer.doubts else ''}"
     if answer.rate_per_s is None or answer.checked is None:
         blank = ["–"] * (3 + 2 * priced + len(latencies) - 1)
         rate = "–" if answer.rate_per_s is None else str(answer.rate_per_s)
@@ -197,8 +197,11 @@ def headline(row: Row, demand: Fraction, priced: bool) -> str:
         what += f" ({span[0]}–{span[1]} {off})" if span[0] != span[1] else f" (also {off})"
     each = f"{answer.gpus} GPU{'' if answer.gpus == 1 else 's'}"
     device = f" ({answer.device})" if answer.device else ""
-    doubt = f"not sure: {'; '.join(answer.doubts)}. " if answer.doubts else ""
-    text = f"{doubt}recommended for {float(demand):.4g} requests/s: {answer.option}: {what} "
+    doubts = list(answer.doubts)
+    if row.fresh is not None and row.fresh.size.failing:
+        doubts.append("under fresh seeds it misses its targets")
+    doubt = f"not sure: {'; '.join(doubts)}. " if doubts else ""
+    text = f"{doubt}recommended for {float(demand):.4g} requests/s: {answer.label}: {what} "
     text += f"of {each}{device} each"
     if priced:
         text += (
@@ -278,7 +281,7 @@ def reasons(rows: Iterable[Row]) -> list[str]:
     for text, some in said.items():
         first = sorted(some, key=lambda row: not row.recommended)[:2]
         names = ", ".join(
-            f"{row.answer.option}{' (recommended)' if row.recommended else ''}" for row in first
+            f"{row.answer.label}{' (recommended)' if row.recommended else ''}" for row in first
         )
         more = f" and {len(some) - 2} more" if len(some) > 2 else ""
         if more and chosen and not any(row.recommended for row in some):

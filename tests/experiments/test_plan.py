@@ -90,6 +90,7 @@ def test_a_plan_is_a_table_a_recommendation_and_a_folder(itersim, tmp_path) -> N
         "plan.html",
         "plan.json",
         "spec.yaml",
+        "check.yaml",
         "curve.png",
         "curve.pdf",
         "front.png",

@@ -130,3 +130,16 @@ def test_a_missing_page_is_told(tmp_path, monkeypatch) -> None:
     text = told(unit_server(steady(0.9, 30), TARGET), tmp_path)
     assert text.endswith("out; no plan.html: it needs jinja2, pip install 'itersim[report]'")
     assert not (tmp_path / "out" / "plan.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("devices", "gpus", "said"), [(4, None, False), (1, None, True), (1, 1, False)]
+)
+def test_kv_memory_of_other_devices_than_the_replicas_gpus_is_told(devices, gpus, said) -> None:
+    data = unit_server(steady(1, 20), {"e2e_p99_s": 5}, gpus=gpus)
+    data["step_time"] = {"profile": "llama-3.1-70b-h100-tp4-vllm"}
+    sizes = {"layers": 80, "kv_heads": 8, "head_size": 128, "devices": devices}
+    data["server"]["kv_blocks"] = sizes | {"device_memory_bytes": "80 GB", "weight_bytes": "9 GB"}
+    notes = " ".join(answered(data).notes)
+    words = "the memory of 1 device, and a replica has 4; give kv_blocks.devices: 4"
+    assert (words in notes) == said
