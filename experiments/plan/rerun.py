@@ -8,7 +8,7 @@ from typing import Any
 from experiments.plan.answer import Answer
 from experiments.plan.streams import Streams
 from experiments.spec import Spec
-from experiments.written import resolve
+from experiments.spec_resolved import resolve
 from experiments.yaml_write import dump_yaml
 from workloads.table import write_table
 
