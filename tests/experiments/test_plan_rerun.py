@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from experiments.works import Cells, Works
 from plan_support import trace_plan, unit_server
 
 from experiments.load import load_spec, spec_of
 from experiments.plan.command import plan
 from experiments.plan.rerun import NAME, REQUESTS
+from experiments.point_cells import Cells, Works
 from experiments.run import run
 
 
