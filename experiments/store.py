@@ -100,11 +100,17 @@ class Store:
             if requests is not None:
                 (part / REQUESTS).write_bytes(requests)
             place.parent.mkdir(parents=True, exist_ok=True)
-            if place.exists():
-                old = self.folder / PARTIAL / "old"
-                shutil.rmtree(old, ignore_errors=True)
-                place.rename(old)
-            part.rename(place)
+            if not place.exists():
+                part.rename(place)
+                return
+            old = self.folder / PARTIAL / "old"
+            shutil.rmtree(old, ignore_errors=True)
+            place.rename(old)
+            try:
+                part.rename(place)
+            except BaseException:
+                old.rename(place)
+                raise
 
     def requests(self, names: Names) -> bytes:
         """The cell's `requests.csv`."""

@@ -214,6 +214,24 @@ def test_requests_that_are_asked_for_later_are_made_then(out: Path) -> None:
     assert not pool.tasks
 
 
+def test_a_complete_cell_comes_back_if_the_one_made_again_cannot_take_its_place(
+    out: Path, monkeypatch: pytest.MonkeyPatch, whole: dict[str, str]
+) -> None:
+    rename = Path.rename
+
+    def failing(self: Path, target: Path) -> Path:
+        if self.name == "cell":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self))
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", failing)
+    with pytest.raises(OutputError, match="cannot be written: Permission denied"):
+        sweep(spec_of(experiment()), out, alone, requests=True)
+    left = digest(out)
+    assert left.keys() == whole.keys() - {"summary.csv"}
+    assert left.items() <= whole.items()
+
+
 def test_cells_of_other_settings_are_replaced_only_when_told(tmp_path: Path, out: Path) -> None:
     before = digest(out)
     other = spec_of(experiment(step_time={"kind": "constant", "step_s": 1}))
