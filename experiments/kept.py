@@ -64,17 +64,20 @@ def about_of(path: Path) -> dict[str, Any]:
 def summary_of(path: Path) -> dict[str, Any]:
     """A cell's `summary.json`."""
     found = _json(path)
-    wrong = [name for name in PARTS if not isinstance(found.get(name), dict)]
-    wrong += [
-        name
-        for name in ("scheduler", "seed", *COLUMNS)
-        if name not in found or isinstance(found[name], dict | list)
-    ]
-    if not isinstance(found.get("seed"), int):
-        wrong.append("seed")
-    if wrong:
-        _refuse(path, f"{wrong[0]} is not what this version of itersim writes")
+    if (name := spoilt(found)) is not None:
+        _refuse(path, f"{name} is not what this version of itersim writes")
     return found
+
+
+def spoilt(summary: Mapping[str, Any]) -> str | None:
+    """What of a cell's summary no cell of this version has like that, if anything."""
+    for name in PARTS:
+        if not isinstance(summary.get(name), dict):
+            return name
+    for name in ("scheduler", *COLUMNS):
+        if name not in summary or isinstance(summary[name], dict | list):
+            return name
+    return None if isinstance(summary.get("seed"), int) else "seed"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import Any
 from experiments.address import Addresses
 from experiments.conclusion import conclude
 from experiments.figures_shown import Pictures, frame_of
+from experiments.kept import spoilt
 from experiments.names import FAILED, SPEC, TABLE, cell_folders
 from experiments.output import OutputError
 from experiments.painter import Painter
@@ -131,7 +132,7 @@ def _look(
             missing.append(cell)
         elif numbers.get("cell_sha256") != cell.address:
             others.append(cell)
-        elif requests and store.numbers(cell.names, requests) is None:
+        elif spoilt(numbers) or (requests and store.numbers(cell.names, requests) is None):
             missing.append(cell)
         else:
             found[cell] = _slim(numbers)

@@ -61,6 +61,13 @@ def out(tmp_path: Path, finished: Path) -> Path:
     return tmp_path / "out"
 
 
+def without(path: Path, key: str) -> None:
+    """A mapping that lacks a key."""
+    held = json.loads(path.read_bytes())
+    del held[key]
+    path.write_text(json.dumps(held), encoding="utf-8")
+
+
 # ---------------------------------------------------------------- results
 
 
@@ -190,6 +197,8 @@ def test_a_sweep_that_grows_does_what_is_new(out: Path) -> None:
     [
         lambda cell: (cell / "summary.json").write_text("{"),
         lambda cell: (cell / "summary.json").write_text("[]"),
+        lambda cell: without(cell / "summary.json", "groups"),
+        lambda cell: without(cell / "summary.json", "ttft_p99_s"),
         lambda cell: (cell / "summary.json").unlink(),
         lambda cell: ((cell / "summary.json").unlink(), cell.rmdir()),
     ],
