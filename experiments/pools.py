@@ -123,9 +123,16 @@ def _one_by_one(
         executor.shutdown(wait=True, kill_workers=True)
 
 
+TRACKER = "ignore:resource_tracker:UserWarning"
+"""loky's tracker tidies up after a pool that is interrupted, and warns of what it finds."""
+
+
 def _executor(count: int) -> Any:
     from joblib.externals.loky import ProcessPoolExecutor
 
+    said = os.environ.get("PYTHONWARNINGS", "")
+    if TRACKER not in said:  # the tracker is a process of its own, which reads it
+        os.environ["PYTHONWARNINGS"] = f"{said},{TRACKER}" if said else TRACKER
     return ProcessPoolExecutor(count, initializer=_prepare, initargs=(os.getpid(),))
 
 
