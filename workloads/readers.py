@@ -151,7 +151,7 @@ def _collect(path: Path, settings: TraceSettings) -> Collected:
         found.extend(names)
         chosen.append(next((one for one in choices if one.arrival in names), choices[0]))
         if not by_row:
-            _check_columns(path, needed(chosen[0]), names, found)
+            _check_columns(path, needed(chosen[0]), names, found, settings.format in PLAIN)
         optional = chosen[0].columns.values()
         return dict.fromkeys(
             [*needed(chosen[0]), *(name for name in optional if by_row or name in names)]
@@ -164,17 +164,28 @@ def _collect(path: Path, settings: TraceSettings) -> Collected:
     if collected is None:
         return Collected(choices[0], None)
     if by_row:  # a row may lack a key; a key that no row has is a wrong name
-        _check_columns(path, needed(chosen[0]), collected.filled, found)
+        _check_columns(path, needed(chosen[0]), collected.filled, found, settings.format in PLAIN)
     return collected
 
 
+MAPPED = {"arrival": "arrival_s", "prompt": "prompt_tokens", "output": "output_tokens"}
+"""What a column map calls what every trace needs."""
+
+
 def _check_columns(
-    path: Path, needed: Mapping[str, str], names: Container[str], found: Sequence[str]
+    path: Path, needed: Mapping[str, str], names: Container[str], found: Sequence[str], plain: bool
 ) -> None:
-    """Raise TraceError for every column that is needed and not there."""
+    """Raise TraceError for every column that is needed and not there; *plain* files may call it
+    otherwise."""
     there = ", ".join(found) or "nothing"
+
+    def remedy(ours: str) -> str:
+        name = MAPPED.get(ours, ours)
+        more = ", or arrival_ms, arrival_datetime, …" if ours == "arrival" else ""
+        return f"; say which is it: --column {name}=ITS_NAME{more}" if plain else ""
+
     faults = [
-        Fault(None, f"has no column {theirs!r} ({ours}); it has {there}")
+        Fault(None, f"has no column {theirs!r} ({ours}); it has {there}{remedy(ours)}")
         for theirs, ours in needed.items()
         if theirs not in names
     ]
