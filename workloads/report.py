@@ -8,6 +8,7 @@ import numpy as np
 
 from sim.trace import Trace
 from workloads.exact import NS_PER_S, Ints
+from workloads.formats import PLAIN
 
 REASONS = {
     "unparsable": "is no row of this format",
@@ -23,6 +24,10 @@ REASONS = {
     "over_context": "is longer than max_context_tokens",
 }
 """Why a row is dropped. A row with several faults counts once, for the first found."""
+
+
+MANY, RARE_S = 100, 60.0
+"""A request a minute, of so many: times of a plain file may be in another unit than it was said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +90,12 @@ class ReadReport:
             lines.append(f"dropped   {rows.count:,} {reason} (row {first}{more})")
         if self.beyond_limit:
             lines.append(f"left out  {self.beyond_limit:,} beyond the limit")
+        rare = self.kept >= MANY and self.span_s > RARE_S * self.kept
+        if rare and self.format in PLAIN:
+            lines.append(
+                f"note      one request every {self.span_s / self.kept:,.0f} s, over "
+                f"{self.span_s / 86_400:,.1f} days: if these are milliseconds, say arrival_ms"
+            )
         return "\n".join(lines)
 
 

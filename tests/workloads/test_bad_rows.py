@@ -256,3 +256,18 @@ def test_an_error_survives_the_way_between_processes():
 def test_settings_that_mean_nothing_name_their_field(options: dict[str, object], message: str):
     with pytest.raises(ValueError, match=message):
         TraceSettings(**({"format": "azure", "path": "t"} | options))  # type: ignore[arg-type]
+
+
+def test_times_that_may_be_milliseconds_are_told(tmp_path: Path) -> None:
+    rows = "\n".join(f"{k * 400},10,3" for k in range(200))
+    seconds = read(
+        tmp_path, "csv", f"arrival_s,prompt_tokens,output_tokens\n{rows}\n"
+    ).report.text()
+    assert "note      one request every 398 s, over 0.9 days: if these are milliseconds" in seconds
+    said = read(
+        tmp_path,
+        "csv",
+        f"arrival_ms,prompt_tokens,output_tokens\n{rows}\n",
+        columns={"arrival_ms": "arrival_ms"},
+    ).report.text()
+    assert "note" not in said
