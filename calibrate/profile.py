@@ -125,6 +125,8 @@ def load_profile(name_or_path: str | Path, *, extrapolate: bool = True) -> Profi
         raise ProfileError(f"{path}: not valid YAML: {one_line(error)}") from None
     except UnicodeDecodeError:
         raise ProfileError(f"{path}: not a text file; a profile is YAML in UTF-8") from None
+    except ValueError as error:  # a number of thousands of digits, a date in a 13th month
+        raise ProfileError(f"{path}: not valid YAML: {error}") from None
     keys = mapping(data, str(path), "the profile", _REQUIRED, _OPTIONAL)
     texts: dict[str, Any] = {key: text_of(keys, key, path) for key in ("name", *_TEXTS)}
     maybe: dict[str, Any] = {

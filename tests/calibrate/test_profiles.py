@@ -277,6 +277,14 @@ def test_a_fault_is_named_by_file_key_and_remedy(
     assert str(error.value).startswith(str(tmp_path / "mine.yaml"))
 
 
+@pytest.mark.parametrize("value", ["9" * 5006, "2024-13-01", "2024-02-30 25:00:00"])
+def test_a_value_that_yaml_itself_stumbles_over_is_an_error(tmp_path: Path, value: str) -> None:
+    file = write(tmp_path)
+    file.write_text(file.read_text() + f"notes: {value}\n")
+    with pytest.raises(ProfileError, match="not valid YAML"):
+        load_profile(file)
+
+
 def test_a_key_given_twice_is_an_error_and_so_is_broken_yaml(tmp_path: Path) -> None:
     file = write(tmp_path)
     file.write_text(file.read_text() + "model: other\n")
