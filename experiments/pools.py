@@ -103,7 +103,7 @@ def _until_one_is_killed(
     except BrokenProcessPool:
         suspects += running.values()
     finally:
-        executor.shutdown(wait=True, kill_workers=True)
+        _stop(executor)
 
 
 def _one_by_one(
@@ -116,11 +116,11 @@ def _one_by_one(
             try:
                 answer = _submitted(executor, work, task).result()
             except BrokenProcessPool:
-                executor.shutdown(wait=True, kill_workers=True)
+                _stop(executor)
                 executor, answer = _executor(1), killed
             yield task, answer
     finally:
-        executor.shutdown(wait=True, kill_workers=True)
+        _stop(executor)
 
 
 TRACKER = "ignore:resource_tracker:UserWarning"
@@ -134,6 +134,17 @@ def _executor(count: int) -> Any:
     if TRACKER not in said:  # the tracker is a process of its own, which reads it
         os.environ["PYTHONWARNINGS"] = f"{said},{TRACKER}" if said else TRACKER
     return ProcessPoolExecutor(count, initializer=_prepare, initargs=(os.getpid(),))
+
+
+def _stop(executor: Any) -> None:
+    """Its processes end now. What its own thread stumbles over, stopped amid handing tasks out, is
+    no news to the user."""
+    before = threading.excepthook
+    threading.excepthook = lambda _: None
+    try:
+        executor.shutdown(wait=True, kill_workers=True)
+    finally:
+        threading.excepthook = before
 
 
 def _submitted(executor: Any, work: Callable[[Any], Any], task: Any) -> Future[Any]:
