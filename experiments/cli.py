@@ -327,14 +327,13 @@ def profiles() -> None:
     """List the step-time profiles that are shipped."""
     from calibrate.profile import list_profiles, load_profile
 
-    names = list_profiles()
     rows = [("name", "device", "model", "TP", "engine", "error of decode, prefill, mixed")]
-    for name in names:
+    for name in list_profiles():
         one = load_profile(name)
         errors = [one.error.get(region) for region in ("decode", "prefill", "mixed")]
         told = [f"{e['mean']:.1%}" if e and "mean" in e else "–" for e in errors]
-        device_count = str(one.tensor_parallel)
-        rows.append((name, one.device, one.model, device_count, one.engine or "–", "  ".join(told)))
+        server = (one.device, one.model, str(one.tensor_parallel), one.engine or "–")
+        rows.append((name, *server, "  ".join(told)))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print(

@@ -166,21 +166,28 @@ def marked_by() -> str:
 
 
 def _swap(folder: Path, path: Path, overwrite: bool) -> None:
-    """Put *folder* in the place of *path*: two renames, undone if the second fails."""
+    """Put *folder* in the place of *path*."""
     prepare(path, overwrite)  # what is there may have changed while the run went on
     if path.is_dir() and not any(path.iterdir()):
         path.rmdir()
+    old = replaced_name(folder)
+    if take_place(folder, path, old):
+        remove(old)
+
+
+def take_place(folder: Path, path: Path, old: Path) -> bool:
+    """Rename *folder* to *path*, and what is there to *old*, which comes back if that fails; say
+    whether anything was there."""
     if not path.exists():
         folder.rename(path)
-        return
-    old = replaced_name(folder)
+        return False
     path.rename(old)
     try:
         folder.rename(path)
     except BaseException:
         old.rename(path)
         raise
-    remove(old)
+    return True
 
 
 def failed(out: AnyPath, error: Exception) -> OutputError:

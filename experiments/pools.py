@@ -123,6 +123,8 @@ def _one_by_one(
         _stop(executor)
 
 
+MANAGER = "ExecutorManagerThread"
+"""What loky calls the thread that hands tasks out."""
 TRACKER = "ignore:resource_tracker:UserWarning"
 """loky's tracker tidies up after a pool that is interrupted, and warns of what it finds."""
 
@@ -140,7 +142,12 @@ def _stop(executor: Any) -> None:
     """Its processes end now. What its own thread stumbles over, stopped amid handing tasks out, is
     no news to the user."""
     before = threading.excepthook
-    threading.excepthook = lambda _: None
+
+    def hook(raised: threading.ExceptHookArgs) -> None:
+        if raised.thread is None or raised.thread.name != MANAGER:
+            before(raised)
+
+    threading.excepthook = hook
     try:
         executor.shutdown(wait=True, kill_workers=True)
     finally:

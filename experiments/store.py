@@ -18,7 +18,7 @@ from typing import Any
 from experiments.cell import summary_bytes
 from experiments.leftovers import locked
 from experiments.names import REQUESTS, SUMMARY
-from experiments.output import MARKER, OutputError, failed, inside, marked_by
+from experiments.output import MARKER, OutputError, failed, inside, marked_by, take_place
 
 PARTIAL = ".partial"
 Names = tuple[str, ...]
@@ -100,17 +100,9 @@ class Store:
             if requests is not None:
                 (part / REQUESTS).write_bytes(requests)
             place.parent.mkdir(parents=True, exist_ok=True)
-            if not place.exists():
-                part.rename(place)
-                return
             old = self.folder / PARTIAL / "old"
             shutil.rmtree(old, ignore_errors=True)
-            place.rename(old)
-            try:
-                part.rename(place)
-            except BaseException:
-                old.rename(place)
-                raise
+            take_place(part, place, old)
 
     def requests(self, names: Names) -> bytes:
         """The cell's `requests.csv`."""

@@ -128,7 +128,7 @@ class KeyedQueue:
         key = self.order.key(request, now_ns)
         if key is None or key != key:  # the latter: NaN, before which and behind which nothing is
             raise OrderError(
-                f"order {self.order.kind or type(self.order).__name__}: the key of request "
+                f"order {self.order.called}: the key of request "
                 f"{request.index + 1} is {key}; return what the queue is sorted by, smaller first"
             )
         return (key, request.arrival_ns, request.index, request)

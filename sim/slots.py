@@ -83,7 +83,7 @@ class SlotReplica(Replica):
             return text
         slots, tokens = self.order.withheld(first)
         return (
-            f"{text}: order {self.order.kind or type(self.order).__name__} withholds {slots} of "
+            f"{text}: order {self.order.called} withholds {slots} of "
             f"{self.server.slots} slots and {tokens} tokens from it"
         )
 

@@ -136,7 +136,7 @@ class Case:
 
 
 def name_of(order: Order) -> str:
-    return f"order {order.kind or type(order).__name__}"
+    return f"order {order.called}"
 
 
 def _memory(order: Order, chance: random.Random, largest: int) -> dict[str, dict[str, Any]]:

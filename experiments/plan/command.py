@@ -18,7 +18,7 @@ from experiments.plan.faults import wrong
 from experiments.plan.found import Finding, worked
 from experiments.plan.front import Row, day_of, is_priced, latency_of, price_of, rows_of
 from experiments.plan.labels import labels_of_options
-from experiments.plan.option import Ask
+from experiments.plan.option import Ask, option_name
 from experiments.plan.page import NAME, possible, write_page
 from experiments.plan.rerun import NAME as CHECK
 from experiments.plan.rerun import write_rerun
@@ -29,7 +29,7 @@ from experiments.plan.targets import Target, targets_of
 from experiments.pools import KILLED, workers
 from experiments.profiles import profiles_of
 from experiments.progress import Report
-from experiments.spec import Spec, Variant
+from experiments.spec import Spec
 from experiments.spec_plan import Plan
 from experiments.spec_resolved import content_hash, resolve
 from experiments.task import packed
@@ -122,11 +122,6 @@ def _check_classes(streams: Streams, spec: Spec, said: Plan) -> None:
                 known = listed(sorted(map(str, there))) or "none has any"
                 what = f"no request of this {kind} ever arrives; there are: {known}"
                 raise wrong(f"plan.targets.by_{kind}.{which}", what)
-
-
-def option_name(scheduler: str, variant: Variant) -> str:
-    """What a scheduler at a point is called."""
-    return scheduler if variant.key is None else f"{scheduler}/{variant.key}"
 
 
 def _asks(spec: Spec, said: Plan) -> Iterator[Ask]:

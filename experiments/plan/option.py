@@ -36,6 +36,11 @@ DRAWN = ("random", "power_of_two")
 """Routers that draw numbers."""
 
 
+def option_name(scheduler: str, variant: Variant) -> str:
+    """What a scheduler at a point is called."""
+    return scheduler if variant.key is None else f"{scheduler}/{variant.key}"
+
+
 @dataclass(frozen=True, slots=True)
 class Ask:
     """What to find out of an option: its answer, its curve at more rates, what other step times

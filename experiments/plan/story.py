@@ -9,6 +9,7 @@ from experiments.grid import Grid, rendered
 from experiments.plan.answer import Answer
 from experiments.plan.flags import Flag, command_of, flags_of
 from experiments.plan.front import Row, day_of, is_priced, price_of
+from experiments.plan.option import option_name
 from experiments.plan.streams import Streams
 from experiments.plan.tables import day_text, fresh_text, headline, reasons, table, unpriced
 from experiments.plan.targets import Target
@@ -98,8 +99,6 @@ def _flags(spec: Spec, chosen: Row) -> list[Flag]:
 def spec_of_option(spec: Spec, answer: Answer) -> Spec:
     """What the option that was answered is simulated from."""
     for variant in spec.variants():
-        scheduler = answer.scheduler
-        name = scheduler if variant.key is None else f"{scheduler}/{variant.key}"
-        if name == answer.option:
+        if option_name(answer.scheduler, variant) == answer.option:
             return variant.spec
     raise AssertionError(f"no option is called {answer.option}")

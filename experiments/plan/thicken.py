@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from sim import Trace
 from workloads.exact import Ints
+from workloads.streams import stream
 
-COPIES = 1003
-"""Key of the streams that move copies, apart from those in `workloads.streams`."""
 GAPS = 10
 """Mean gaps of the stream that a copy is moved by, at most, before or after."""
 PART = 100
@@ -41,8 +40,7 @@ def thickened(trace: Trace, factor: Fraction, seed: int) -> Trace:
     unit, units = _units(trace)
     rows, shifts, copies = [np.arange(len(trace))], [np.zeros(len(trace), dtype=np.int64)], [0]
     for copy, share in _shares(factor):
-        sequence = np.random.SeedSequence(entropy=seed, spawn_key=(COPIES, copy))
-        draw = np.random.Generator(np.random.PCG64(sequence))
+        draw = stream(seed, "copies", copy)
         kept = np.zeros(units, dtype=np.bool_)
         kept[np.argsort(draw.random(units), kind="stable")[: round(share * units)]] = True
         moved = _inside(trace, unit, np.rint((2 * draw.random(units) - 1) * reach_ns(trace)))

@@ -43,6 +43,11 @@ class Order:
     reserves: bool = False
     """Whether it keeps slots or tokens from some (`withheld`)."""
 
+    @property
+    def called(self) -> str:
+        """Its kind, or else its class."""
+        return self.kind or type(self).__name__
+
     def key(self, request: Request, now_ns: int) -> Any:
         """What the queue is sorted by, smaller first; asked when *request* joins it, and of running
         ones when it matters who is least urgent. ``request.generated`` is up to date then.

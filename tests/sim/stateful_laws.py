@@ -82,6 +82,17 @@ def same_outcomes(one: ClusterRun, other: ClusterRun) -> bool:
     )
 
 
+def served_again(run: Run) -> Run:
+    """The requests that *run* took in, behind its front end, served once more."""
+    return simulate(
+        run.requests,
+        replace(run.server, front_end=None),
+        run.policy,
+        run.curve,
+        horizon_ns=run.horizon_ns,
+    )
+
+
 def kept_together(run: ClusterRun, looks_ahead: bool) -> None:
     """The laws of clusters; and each replica does with what it was sent as it would alone."""
     analysis = ClusterAnalysis(run)
@@ -89,15 +100,7 @@ def kept_together(run: ClusterRun, looks_ahead: bool) -> None:
     numbers = cluster_summary(tally_of(analysis))
     assert numbers["offered"] == sum(numbers[state] for state in STATES)  # type: ignore[misc]
     for life in () if looks_ahead else run.lives:
-        alone = life.run
-        again = simulate(
-            alone.requests,
-            replace(alone.server, front_end=None),
-            alone.policy,
-            alone.curve,
-            horizon_ns=alone.horizon_ns,
-        )
-        same(alone, again, "a replica alone")
+        same(life.run, served_again(life.run), "a replica alone")
 
 
 def tokens(runs: tuple[ClusterRun, ClusterRun], until: int) -> list[list[list[int]]]:

@@ -23,6 +23,7 @@ from stateful_laws import (
     said,
     same,
     same_outcomes,
+    served_again,
     tokens,
 )
 from stateful_support import budget
@@ -337,14 +338,7 @@ class ServerOverTime(RuleBasedStateMachine):
         if isinstance(run, Run):
             self.moments = sorted(kept_laws(run))
             if not self.looks_ahead:
-                again = simulate(
-                    run.requests,
-                    replace(run.server, front_end=None),
-                    run.policy,
-                    run.curve,
-                    horizon_ns=run.horizon_ns,
-                )
-                same(run, again, "the requests that it leaves, again")
+                same(run, served_again(run), "the requests that it leaves, again")
                 if isinstance(self.before, Run):
                     for one, other in zip(
                         history(self.before, self.since), history(run, self.since), strict=True

@@ -52,6 +52,7 @@ def test_the_numbers_of_a_seed_are_part_of_its_meaning():
         "prefixes": 10,
         "thinning": 1001,
         "demand": 1002,
+        "copies": 1003,
     }
 
 
