@@ -106,13 +106,16 @@ class Campaign:
         self.budget_s = 60.0 * minutes
         self.started = now()
         self.store = Store(folder, settings.as_dict())
-        decode, prefill = anchors(settings.limits)
+        # a CPU that others use too changes its speed within a second
+        beside = settings.device == "cpu"
         self.base = Plan(
             points=(),
-            decode_anchor=decode,
-            prefill_anchor=prefill,
-            # a CPU that others use too changes its speed within a second
-            beside=settings.device == "cpu",
+            anchors={
+                kind: point
+                for kind, point in anchors(settings.limits).items()
+                if beside or kind != "batch"
+            },
+            beside=beside,
             repeats=1 if settings.device == "cpu" else 2,
             warm_up_s=warm_up_s,
             seed=settings.seed,
@@ -151,7 +154,7 @@ class Campaign:
 
     @property
     def anchors(self) -> Mapping[str, Point]:
-        """The decode and the prefill that show the drift, by kind."""
+        """The steps that show the drift, by kind."""
         return self.base.anchors
 
     @property
@@ -207,16 +210,17 @@ class Campaign:
         self.progress(0, 1, "finding out what fits")
         base = self.base
         try_out(self.machine.runner, points)
-        tried = [*points, base.decode_anchor, base.prefill_anchor]
-        each = pilot(self.machine.runner, tried, self.now)
+        each = pilot(self.machine.runner, [*points, *base.anchors.values()], self.now)
+        anchor = dict(zip(base.anchors, each[len(points) :], strict=True))
+        decode_s, prefill_s = anchor["decode"], anchor["prefill"]
         if base.beside:
-            anchor_s = base.repeats * ((base.passes + 1) * each[-1] + base.more_passes * each[-2])
+            anchor_s = base.repeats * ((base.passes + 1) * prefill_s + base.more_passes * decode_s)
         else:
-            anchor_s = base.passes * (each[-2] / base.decode_every + each[-1] / base.prefill_every)
+            anchor_s = base.passes * (decode_s / base.decode_every + prefill_s / base.prefill_every)
         left_s = budget_s - (self.now() - self.started) - base.warm_up_s
         for rounds in range(MORE_ROUNDS, 0, -1):
             passes = rounds * base.repeats * base.passes
-            costs = [passes * cost + rounds * anchor_s for cost in each[:-2]]
+            costs = [passes * cost + rounds * anchor_s for cost in each[: len(points)]]
             count = fitting(points, costs, left_s)
             enough = len(points) if rounds > base.rounds else 2 * FEWEST if rounds > 1 else FEWEST
             if count >= enough:

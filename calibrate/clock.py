@@ -11,7 +11,7 @@ import math
 import os
 import statistics
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
@@ -87,10 +87,15 @@ class Drift:
         return statistics.median(self.recent) if self.recent else 1.0
 
 
-def kind_for(tokens: int, prefill_anchor: Point) -> str:
-    """Which anchor a step of so many tokens is compared with: few tokens wait for the weights from
-    memory, many for arithmetic, and neighbours slow the one more than the other."""
-    return "prefill" if 2 * tokens >= prefill_anchor.tokens else "decode"
+def kind_for(tokens: int, anchors: Mapping[str, Point]) -> str:
+    """Which of *anchors* a step of so many tokens is compared with, the next in proportion: few
+    tokens wait for the weights from memory, many for arithmetic, and neighbours slow the one more
+    than the other."""
+
+    def apart(kind: str) -> float:
+        return abs(math.log(tokens / anchors[kind].tokens))
+
+    return min(anchors, key=apart)
 
 
 Pass = TypeVar("Pass")

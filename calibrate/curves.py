@@ -45,11 +45,16 @@ FLAT_FORMS: tuple[Form, ...] = (
     Form(name="table + mixed", dense="every", terms=_ALL_TERMS),
     Form(name="fine table", dense="small", terms=_TABLE_TERMS),
     Form(name="fine table + mixed", dense="small", terms=_ALL_TERMS),
+    Form(name="tiles", tiles=True, dense="small", terms=_TABLE_TERMS),
+    Form(name="tiles + mixed", tiles=True, dense="small", terms=_ALL_TERMS),
+    Form(name="tiles + rows", tiles=True, dense="small", decode="small", terms=_TABLE_TERMS),
+    Form(name="tiles + rows + mixed", tiles=True, dense="small", decode="small", terms=_ALL_TERMS),
     Form(name="fine table + prefill", dense="small", prefill=(), terms=_TABLE_TERMS),
     Form(name="fine table + prefill + mixed", dense="small", prefill=(), terms=_ALL_TERMS),
 )
-"""Over the tokens of a step: a line, a knee, tables; ``prefill``: what steps with prompts cost more
-than as many decodes (other kernels, no captured graph); ``mixed``: what steps with both do."""
+"""Over the tokens of a step: a line, a knee, tables, stairs (``rows``: decodes their own).
+``prefill``: what steps with prompts cost more than as many decodes (other kernels, no captured
+graph); ``mixed``: what steps with both do."""
 
 _RECTANGLE = ("per_context_s", "per_chunk_squared_s", "per_chunk_s")
 PLAIN_PADDED = Form(
@@ -61,6 +66,7 @@ PADDED_FORMS: tuple[Form, ...] = (
     Form(name="sparse table", dense="sparse", terms=("per_decode_s", *_RECTANGLE)),
     Form(name="table", dense="every", terms=("per_decode_s", *_RECTANGLE)),
     Form(name="fine table", dense="small", terms=("per_decode_s", *_RECTANGLE)),
+    Form(name="tiles", tiles=True, dense="small", terms=("per_decode_s", *_RECTANGLE)),
     Form(name="two sparse tables", decode="sparse", prefill="sparse", terms=_RECTANGLE),
     Form(name="two tables", decode="every", prefill="every", terms=_RECTANGLE),
     Form(name="two fine tables", decode="small", prefill="small", terms=_RECTANGLE),

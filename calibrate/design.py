@@ -101,12 +101,18 @@ def design(
     return list(chosen)
 
 
-def anchors(limits: Limits) -> tuple[Point, Point]:
-    """A small decode and a middling prefill: run again and again, they show the drift."""
+def anchors(limits: Limits) -> dict[str, Point]:
+    """By kind a small decode, a middling prefill and a batch of decodes in the middle between them:
+    run again and again, they show the drift."""
     rows = max(limits.slots // 16, 1)
     past = max(min(limits.context // 4, limits.entries // limits.slots), 1)
     tokens = max(min(limits.budget // 2, limits.context // 2, limits.step_tokens), 1)
-    return Point("decode", pasts=(past,) * rows), Point("prefill", chunks=((tokens, 0),))
+    batch = min(max(round(math.sqrt(rows * tokens)), 1), limits.slots)
+    return {
+        "decode": Point("decode", pasts=(past,) * rows),
+        "batch": Point("decode", pasts=(past,) * batch),
+        "prefill": Point("prefill", chunks=((tokens, 0),)),
+    }
 
 
 # --- even sequences ---------------------------------------------------------------------------
@@ -177,14 +183,15 @@ class _Remainders:
 
 
 def _decode(limits: Limits, rng: np.random.Generator) -> Iterator[Point]:
-    """Every batch size, with contexts from one token to the longest the memory holds."""
+    """Every batch size, with contexts from one token to the longest the memory holds; then small
+    batches more often than large ones, since a row more counts there."""
     longest = limits.context - 1
     for rows, past in ((1, 1), (limits.slots, longest), (1, longest), (limits.slots, 1)):
         fits = min(past, limits.entries // rows - 1)
         yield Point("decode", pasts=(max(fits, 1),) * rows)
     sizes = spread(1, limits.slots)
     for i, (u, v) in enumerate(evenly(2, rng)):
-        rows = sizes[i] if i < len(sizes) else _between(1, limits.slots, u)
+        rows = sizes[i] if i < len(sizes) else _log_between(1, limits.slots, u)
         mean = min(_between(1, longest, v), limits.entries // rows)
         pasts = _around(mean, rows, longest, rng)
         yield Point("decode", pasts=_fit(pasts, rows, limits))
@@ -246,7 +253,7 @@ def _mixed(limits: Limits, rng: np.random.Generator) -> Iterator[Point]:
     yield _joined(most, limits.context - 1, ((filling, 0),), limits, rng)
     sizes, lengths = spread(1, most), _Remainders()
     for i, (u, v, w) in enumerate(evenly(3, rng)):
-        rows = sizes[i // 2] if i // 2 < len(sizes) else _between(1, most, u)
+        rows = sizes[i // 2] if i // 2 < len(sizes) else _log_between(1, most, u)
         mean = _between(1, limits.context - 1, v)
         free = limits.slots - rows
         if i % 2:
@@ -301,7 +308,7 @@ def _padded_decode(limits: Limits, rng: np.random.Generator) -> Iterator[Point]:
         yield _rectangle(rows, past, limits)
     sizes = spread(1, limits.slots)
     for i, (u, v) in enumerate(evenly(2, rng)):
-        rows = sizes[i] if i < len(sizes) else _between(1, limits.slots, u)
+        rows = sizes[i] if i < len(sizes) else _log_between(1, limits.slots, u)
         yield _rectangle(rows, _between(1, longest, v), limits)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Protocol
@@ -135,6 +135,7 @@ class Engine:
     # -- iteration-level -----------------------------------------------------------------------
 
     def iterate(self, work: Work) -> Done:
+        self._meet([request for request, _, _ in work.chunks])
         began = self.device.now_ns()
         admitted = 0
         rows = []
@@ -143,8 +144,6 @@ class Engine:
             self._hold(known, past + 1)
             rows.append((known.tokens[past : past + 1], past, known.blocks))
         for request, new, past in work.chunks:
-            if request not in self.known:
-                self.known[request] = Known(prompt_of(request, self.device.vocab, self.seed))
             admitted += past == 0
             known = self.known[request]
             self._hold(known, past + new)
@@ -197,6 +196,16 @@ class Engine:
         if lacking > 0:
             known.blocks += self.pool.take(lacking)
 
+    def _meet(self, requests: Iterable[Request]) -> None:
+        """Draw the prompts of those that are new. It takes none of the host's time: to a server
+        they come as tokens."""
+        began = self.device.now_ns()
+        for request in requests:
+            if request not in self.known:
+                self.known[request] = Known(prompt_of(request, self.device.vocab, self.seed))
+        if self._ended_at is not None:
+            self._ended_at += self.device.now_ns() - began
+
     # -- request-level -------------------------------------------------------------------------
 
     def launch(self, members: list[Request], length: int | None) -> Done:
@@ -204,10 +213,8 @@ class Engine:
         self._batch, self._length = members, length or 0
         if length is None:
             return self.iterate(Work(chunks=[(r, r.prompt_tokens, 0) for r in members]))
+        self._meet(members)
         began = self.device.now_ns()
-        vocab = self.device.vocab
-        for request in members:
-            self.known[request] = Known(prompt_of(request, vocab, self.seed))
         room = length + max(r.limit for r in members)
         prompts = [list(self.known[r].tokens) for r in members]
         self._rectangle = self.device.prepare_rectangle(prompts, length, room)

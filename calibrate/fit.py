@@ -23,6 +23,7 @@ from scipy.optimize import minimize_scalar, nnls
 
 from calibrate.faults import CalibrationError
 from calibrate.samples import SHAPE, Floats, Ints, box, shapes
+from calibrate.tiles import filled_all, stairs
 from sim.steptime import Affine, Curve, Grid, Knee, Range, Table
 
 ATTENTION = ("per_context_s", "per_chunk_past_s", "per_chunk_squared_s", "per_chunk_s")
@@ -75,7 +76,8 @@ class FitError(CalibrationError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """A family of curves, linear in what is fitted; ``terms`` are linear terms of `Affine`."""
+    """A family of curves, linear in what is fitted; ``terms`` are linear terms of `Affine`;
+    ``tiles``: tables run over filled tokens (`calibrate.tiles`)."""
 
     name: str
     dense: Points = None
@@ -83,6 +85,7 @@ class Form:
     prefill: Points = None
     terms: tuple[str, ...] = ()
     knee: bool = False
+    tiles: bool = False
 
     def __post_init__(self) -> None:
         tables = (self.dense, self.decode, self.prefill)
@@ -139,11 +142,12 @@ class Columns:
         n, context, _, tokens, past, _ = other.shape
         return self.range().outside(n, context, tokens, past)
 
-    def axis(self, name: str) -> Floats:
-        """What a table runs over: the decodes, the prefill tokens, or both (dense)."""
+    def axis(self, name: str, tiles: bool = False) -> Floats:
+        """What a table runs over: the decodes, the prefill tokens, or both (dense); *tiles*:
+        filled up."""
         n, _, _, tokens, _, _ = self.shape
-        of = {"dense": n + tokens, "decode": n, "prefill": tokens}[name]
-        return of.astype(np.float64)
+        of = {"dense": n + tokens, "decode": n, "prefill": tokens}[name].astype(np.float64)
+        return filled_all(of) if tiles else of
 
     def term(self, name: str) -> Floats:
         """What a linear term multiplies."""
@@ -170,10 +174,10 @@ def fit_columns(data: Columns, form: Form, known: Mapping[str, float]) -> tuple[
         return _fit_knee(data, form, known, rest)
     grids: dict[str, tuple[float, ...]] = {}
     for name, spec in (("dense", form.dense), ("decode", form.decode), ("prefill", form.prefill)):
-        values = data.axis(name)
+        values = data.axis(name, form.tiles)
         if spec is not None and (values > 0).any():
             grids[name] = _points(spec, values[values > 0])
-    blocks = [hinges(points, data.axis(name)) for name, points in grids.items()]
+    blocks = [hinges(points, data.axis(name, form.tiles)) for name, points in grids.items()]
     blocks += [data.term(name)[:, None] for name in form.terms]
     names = [f"{name} at {x:g}" for name, points in grids.items() for x in points]
     if not blocks:
@@ -183,12 +187,17 @@ def fit_columns(data: Columns, form: Form, known: Mapping[str, float]) -> tuple[
     used = 0
     for name, points in grids.items():
         values = np.cumsum(solution[used : used + len(points)])
-        tables[name] = Grid(x=points, step_s=tuple(float(v) for v in values))
+        tables[name] = _grid(points, values, form.tiles)
         used += len(points)
     terms = _with(known, form.terms, solution[used:])
     if not tables:
         return Affine(**terms, range=data.range()), len(solution)
     return Table(**tables, **terms, extrapolate=True, range=data.range()), len(solution)
+
+
+def _grid(points: tuple[float, ...], values: Floats, tiles: bool) -> Grid:
+    x, step_s = stairs(points, values.tolist()) if tiles else (np.array(points), values)
+    return Grid(x=tuple(x.tolist()), step_s=tuple(step_s.tolist()))
 
 
 def _fit_knee(

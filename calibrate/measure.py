@@ -9,7 +9,7 @@ import math
 import random
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -52,8 +52,7 @@ class Plan:
     """
 
     points: tuple[Point, ...]
-    decode_anchor: Point
-    prefill_anchor: Point
+    anchors: Mapping[str, Point]
     rounds: int = 3
     repeats: int = 2
     passes: int = 3
@@ -63,11 +62,6 @@ class Plan:
     more_passes: int = 2
     warm_up_s: float = 6.0
     seed: int = 0
-
-    @property
-    def anchors(self) -> dict[str, Point]:
-        """By kind."""
-        return {"decode": self.decode_anchor, "prefill": self.prefill_anchor}
 
     def order(self, turn: int) -> list[Point]:
         """The points of round *turn* (from 1), shuffled anew in each."""
@@ -115,8 +109,8 @@ def measure(
     warm_up(runner, plan, now)
     session = _Session(runner, plan, store, _reference(store), floor_s, now)
     for _ in range(WINDOW):
-        session.anchor("decode")
-        session.anchor("prefill")
+        for kind in plan.anchors:
+            session.anchor(kind)
     for place, ((turn, point), repeats) in enumerate(missing.items()):
         if now() - started > stop_s:
             break
@@ -139,10 +133,10 @@ def warm_up(runner: Runner, plan: Plan, now: Callable[[], float]) -> None:
     if plan.warm_up_s <= 0:
         return
     started = now()
-    runner.prepare(plan.prefill_anchor)
+    runner.prepare(plan.anchors["prefill"])
     while now() - started < plan.warm_up_s / 3:
         runner.run()
-    runner.prepare(plan.decode_anchor)
+    runner.prepare(plan.anchors["decode"])
     readings: list[float] = []
     while True:
         readings.append(runner.run().step_s)
@@ -187,7 +181,7 @@ class _Session:
 
     def _beside_anchors(self, point: Point) -> tuple[Reading, float, float]:
         """The same of passes with an anchor like *point* before and after each."""
-        kind = kind_for(point.tokens, self.plan.prefill_anchor)
+        kind = kind_for(point.tokens, self.plan.anchors)
         if kind not in self.beside:
             self.beside[kind] = self.runner.beside(self.plan.anchors[kind])
         anchor, reference = self.beside[kind], self.drift.references[kind]

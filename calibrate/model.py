@@ -20,6 +20,7 @@ from calibrate.cache import DenseCache, PagedCache
 from calibrate.device import device_of, dtype_of, require_weights
 from calibrate.padded import Padded, attend_padded, prepare_padded
 from calibrate.rows import Flat, Row, check, flatten, to_device
+from calibrate.tiles import filled
 
 
 class Llama:
@@ -100,9 +101,13 @@ class Llama:
         positions: torch.Tensor,
         attend: Callable[[int, torch.Tensor, torch.Tensor], torch.Tensor],
     ) -> torch.Tensor:
-        """(tokens, hidden) after all layers. *attend* gets the layer, the queries (tokens, heads,
-        head_dim) and the new entries (tokens, 2 * kv_heads, head_dim)."""
+        """(tokens, hidden) after all layers, on a CPU in whole tiles (`calibrate.tiles`): what
+        fills them up attends to nothing and is seen by nobody. *attend* gets the layer, the
+        queries (tokens, heads, head_dim) and the new entries (tokens, 2 * kv_heads, head_dim)."""
         a, w = self.architecture, self.weights
+        count, spare = len(ids), self._spare(len(ids))
+        if spare:
+            ids, positions = F.pad(ids, (0, spare)), F.pad(positions, (0, spare))
         turning = self.rotations.index_select(0, positions)
         cosine, sine = turning[:, :1], turning[:, 1:]
         half, turned = a.head_dim // 2, a.heads + a.kv_heads
@@ -115,7 +120,9 @@ class Llama:
                 qk.copy_(F.rms_norm(qk, (a.head_dim,), None, a.norm_eps).mul_(layer.qk_norm))
             swapped = torch.cat((qk[..., half:], qk[..., :half]), dim=-1)
             qk.mul_(cosine).addcmul_(swapped, sine)
-            attended = attend(i, qkv[:, : a.heads], qkv[:, a.heads :])
+            attended = attend(i, qkv[:count, : a.heads], qkv[:count, a.heads :])
+            if spare:
+                attended = F.pad(attended, (0, 0, 0, spare))
             hidden.addmm_(attended, layer.output.t())
             if layer.output_bias is not None:
                 hidden.add_(layer.output_bias)
@@ -125,11 +132,16 @@ class Llama:
         return hidden
 
     def _logits(self, hidden: torch.Tensor, last: torch.Tensor) -> torch.Tensor:
-        ends = hidden.index_select(0, last)
+        rows, spare = len(last), self._spare(len(last))
+        ends = hidden.index_select(0, F.pad(last, (0, spare)) if spare else last)
         normed = F.rms_norm(
             ends, (self.architecture.hidden,), self.weights.norm, self.architecture.norm_eps
         )
-        return F.linear(normed, self.weights.head)
+        return F.linear(normed, self.weights.head)[:rows]
+
+    def _spare(self, rows: int) -> int:
+        """Rows that fill up so many."""
+        return filled(rows) - rows if self.device.type == "cpu" else 0
 
 
 def greedy(logits: torch.Tensor) -> list[int]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,13 +42,19 @@ class Case:
     policy: Policy
 
 
+class UnsteadyError(Exception):
+    """The machine has slowed down too much for what is measured to be compared."""
+
+
 class AnchorPace:
     """Reads the machine's speed off a fixed step like the one at hand, off the engine's clock.
 
     It is read before and after every pass (`calibrate.clock.between`). *anchors* and their
     *reference_s* are by kind. ``worst`` is the largest median of `STEADY` readings in a row,
-    relative to *usual*.
+    relative to *usual*; beyond ``most`` reading raises UnsteadyError.
     """
+
+    most = math.inf
 
     def __init__(
         self,
@@ -55,18 +63,20 @@ class AnchorPace:
         reference_s: Mapping[str, float],
         usual: float = 1.0,
     ) -> None:
-        self.prefill = anchors["prefill"]
+        self.anchors = anchors
         self.run = {kind: runner.beside(point) for kind, point in anchors.items()}
         self.reference_s, self.usual = reference_s, usual
         self.recent: deque[float] = deque(maxlen=STEADY)
         self.worst = 1.0
 
     def read(self, tokens: int) -> float:
-        kind = kind_for(tokens, self.prefill)
+        kind = kind_for(tokens, self.anchors)
         factor = self.run[kind]().step_s / self.reference_s[kind]
         self.recent.append(factor)
         if len(self.recent) == STEADY:
             self.worst = max(self.worst, statistics.median(self.recent) / self.usual)
+        if self.worst > self.most:
+            raise UnsteadyError(f"the machine is {self.worst:.2f} x slower than it was")
         return factor
 
 
@@ -129,17 +139,16 @@ def replay(
 ) -> Replay:
     """Serve *trace* for real, every iteration the median of *passes* passes.
 
-    A replay in which the machine's drift passes `UNSTEADY` is discarded and run again, up to
-    `TRIES` times in all; the last is kept whatever it was. With *told* durations the schedule is
+    A replay is given up when the machine's drift passes `UNSTEADY`, and run again, up to `TRIES`
+    times in all; the last goes to its end whatever it meets. With *told* durations the schedule is
     that of the run they come from.
     """
-    discarded = -1
-    while discarded < TRIES - 1:
-        discarded += 1
+    for discarded in range(TRIES):
         steps = pace()
+        steps.most = UNSTEADY if discarded < TRIES - 1 else math.inf
         engine = Engine(device, pace=steps, passes=passes, told=told)
-        run = execute(trace, case.server, case.policy, engine)
-        if steps.worst <= UNSTEADY:
+        with suppress(UnsteadyError):
+            run = execute(trace, case.server, case.policy, engine)
             break
     return Replay(
         case=case,

@@ -8,12 +8,14 @@ from dataclasses import replace
 import numpy as np
 
 from calibrate.replay import Case
+from calibrate.samples import Ints
 from calibrate.validation import Model, predicted
 from sim import Run, Trace
 from sim.settings import Static
 
-LONGER = np.linspace(1.0, 1.2, 21)
-"""Spans that are looked at, relative to the one that is asked for: none means a higher load."""
+MARGIN = 0.06
+"""How near to the end of a static batch nobody comes, relative to how long the server had been busy
+by then: errors of speed below it add up to less, and everybody goes with the same batch."""
 
 
 def scaled(trace: Trace, span_s: float) -> Trace:
@@ -24,35 +26,33 @@ def scaled(trace: Trace, span_s: float) -> Trace:
     return replace(trace, arrival_ns=moments)
 
 
-def clear_span(model: Model, trace: Trace, cases: Sequence[Case], span_s: float) -> float:
-    """At least *span_s*, such that under static scheduling nobody comes close to a batch's end.
+def cleared(model: Model, trace: Trace, cases: Sequence[Case]) -> Trace:
+    """*trace*, those who would come close to the end of a static batch (`MARGIN`) coming later.
 
     Who comes just then waits for a whole batch more or does not, by a difference of a millisecond:
     a comparison of two runs would tell who was lucky.
     """
     static = [case for case in cases if isinstance(case.policy, Static)]
-    if not static:
-        return span_s
-    spans = span_s * LONGER
-
-    def room(span: float) -> float:
-        spread = scaled(trace, span)
-        return min(_room(predicted(model, spread, case)) for case in static)
-
-    return float(max(spans, key=room))
+    while True:
+        moments = trace.arrival_ns
+        for case in static:
+            moments = _cleared_once(predicted(model, trace, case), moments)
+        if moments is trace.arrival_ns:
+            return trace
+        trace = replace(trace, arrival_ns=moments)
 
 
-def _room(run: Run) -> float:
-    """How far from every end of a batch the nearest arrival is, relative to how long the server
-    had been busy by then: the less it is, the sooner an error that adds up changes who goes."""
-    segments, arrivals = run.log.segments, np.sort(run.requests.arrival_ns)
+def _cleared_once(run: Run, moments: Ints) -> Ints:
+    """*moments* with the first who are too near to a batch's end put behind it, or as they are."""
+    segments = run.log.segments
     begins = np.flatnonzero(segments["chunks"] > 0)
     ends = segments["end_ns"][np.append(begins[1:], len(segments)) - 1]
     starts = segments["start_ns"][begins]
     rested = np.append(True, starts[1:] > ends[:-1])
     busy_since = np.maximum.accumulate(np.where(rested, starts, 0))
-    after = np.searchsorted(arrivals, ends)
-    before_ns = ends - arrivals[np.maximum(after - 1, 0)]
-    after_ns = arrivals[np.minimum(after, len(arrivals) - 1)] - ends
-    after_ns = np.where(after < len(arrivals), after_ns, before_ns)
-    return float((np.minimum(before_ns, after_ns) / (ends - busy_since)).min())
+    margins = np.ceil((ends - busy_since) * MARGIN).astype(np.int64)
+    for end, margin in zip(ends.tolist(), margins.tolist(), strict=True):
+        near = np.abs(moments - end) < margin
+        if near.any():
+            return np.maximum.accumulate(np.where(near, end + margin, moments))
+    return moments

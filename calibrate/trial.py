@@ -20,7 +20,7 @@ from calibrate.executor import Device
 from calibrate.host import fit_host
 from calibrate.points import Point
 from calibrate.replay import AnchorPace, Case, Replay, replay
-from calibrate.spread import clear_span, scaled
+from calibrate.spread import cleared, scaled
 from calibrate.store import ANCHOR, Store
 from calibrate.validation import (
     Model,
@@ -89,7 +89,7 @@ def run_trial(
     progress: Progress = lambda what, done, total: None,
 ) -> Trial:
     """Validate *cases* on *trace*, whose arrivals are spread out so that the policy with the
-    smallest capacity works at *load* of it, or a little less (`calibrate.spread.clear_span`); and
+    smallest capacity works at *load* of it, or a little less (`calibrate.spread.cleared`); and
     on the same requests all at once.
     """
     steps = _Steps(progress, 3 + 5 * len(cases))
@@ -103,8 +103,9 @@ def run_trial(
         host = replays.host(cases, scaled(trace, span))
         first = replace(first, host=host)
         seconds = _durations_s(first, burst, cases)
-        span = clear_span(first, trace, cases, max(seconds.values()) / load)
-        real = replays.once(cases, scaled(trace, span), f"requests over {span:.0f} s")
+        over_time = cleared(first, scaled(trace, max(seconds.values()) / load), cases)
+        span = float(np.ptp(over_time.arrival_ns)) / 1e9
+        real = replays.once(cases, over_time, f"requests over {span:.0f} s")
         bursts = replays.once(cases, burst, "all requests at once")
     steps.tell("calibration, second round")
     campaign.measure(min(2, campaign.rounds))

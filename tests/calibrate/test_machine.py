@@ -97,11 +97,9 @@ def test_what_torch_says_of_missing_memory_is_a_memory_error(runner: ModelRunner
 def test_every_region_of_a_real_model_is_measured_above_its_floor(
     runner: ModelRunner, tmp_path: Path
 ) -> None:
-    decode, prefill = anchors(LIMITS)
     plan = Plan(
         points=tuple(design(LIMITS, 11)),
-        decode_anchor=decode,
-        prefill_anchor=prefill,
+        anchors=anchors(LIMITS),
         rounds=1,
         warm_up_s=0.0,
     )

@@ -21,12 +21,15 @@ from calibrate.samples import SamplesError
 from calibrate.store import ANCHOR, COLUMNS, RAW, Key, Store, StoreError
 
 LIMITS = Limits(slots=8, context=256, budget=64, step_tokens=512, kv_blocks=300)
-DECODE, PREFILL = anchors(LIMITS)
+ANCHORS = anchors(LIMITS)
+DECODE = ANCHORS["decode"]
 
 
 def plan(points: int = 24, **more: Any) -> Plan:
     chosen = tuple(design(LIMITS, points))
-    return Plan(points=chosen, decode_anchor=DECODE, prefill_anchor=PREFILL, **more)
+    beside = more.get("beside", False)
+    anchors = {kind: at for kind, at in ANCHORS.items() if beside or kind != "batch"}
+    return Plan(points=chosen, anchors=anchors, **more)
 
 
 def wanted(plan: Plan) -> set[Key]:
@@ -156,10 +159,10 @@ def test_a_quick_drift_is_seen_in_all_that_was_measured_around(tmp_path: Path, s
 def test_on_a_machine_that_changes_its_speed_within_a_step_its_neighbours_tell_it(
     tmp_path: Path,
 ) -> None:
-    """A speed that swings by a third ten times a second; beside every pass an anchor."""
+    """A speed that swings by a third six times a second; beside every pass an anchor."""
 
     def drift(moment: float) -> float:
-        return 1.2 + 0.2 * math.sin(60 * moment)
+        return 1.2 + 0.2 * math.sin(40 * moment)
 
     found = {}
     for beside in (False, True):
@@ -171,10 +174,10 @@ def test_on_a_machine_that_changes_its_speed_within_a_step_its_neighbours_tell_i
 
 def test_beside_anchors_are_like_the_step(tmp_path: Path) -> None:
     """Neighbours slow arithmetic and memory apart: a step is judged by an anchor of its kind."""
-    slow = {"decode": 1.0, "prefill": 1.0}
+    slow = dict.fromkeys(ANCHORS, 1.0)
 
     def uneven(point: Point) -> float:
-        return curve_time()(point) * slow[kind_for(point.tokens, PREFILL)]
+        return curve_time()(point) * slow[kind_for(point.tokens, ANCHORS)]
 
     runner = FakeRunner(uneven)
     store = Store(tmp_path, {})
@@ -247,7 +250,7 @@ def test_only_falls_beyond_the_spread_are_named(tmp_path: Path) -> None:
     assert falls(noisy.samples) == []
     steps = tuple(Point("decode", pasts=(100,) * rows) for rows in range(1, 9))
     dipping = plan(0, rounds=3)
-    dipping = Plan(points=steps, decode_anchor=DECODE, prefill_anchor=PREFILL)
+    dipping = Plan(points=steps, anchors=ANCHORS)
     data = cleaned(measured(tmp_path / "b", FakeRunner(dips, noise=0.003), dipping).frame())
     (fall,) = falls(data.samples)
     assert fall.point == steps[4].text()
