@@ -215,17 +215,20 @@ def _prefill(limits: Limits, rng: np.random.Generator) -> Iterator[Point]:
     chunk = min(limits.budget, limits.context // 2)
     yield Point("prefill", chunks=((chunk, limits.context - chunk),))
     lengths = _Remainders()
-    for i, (u, v, w) in enumerate(evenly(3, rng)):
-        kind = i % 4
-        if kind == 0:  # a whole prompt
+    single, chunked, several = (evenly(2, rng) for _ in range(3))
+    for i in count():
+        if i % 4 == 0:  # a whole prompt
+            (u, _) = next(single)
             tokens = lengths.off_tile(_log_between(1, longest, u), longest)
             yield Point("prefill", chunks=((tokens, 0),))
-        elif kind == 1:  # a chunk of a longer one
+        elif i % 4 == 1:  # a chunk of a longer one
+            u, v = next(chunked)
             most = min(limits.budget, limits.context - 1)
             chunk = lengths.off_tile(_log_between(1, most, u), most)
             yield Point("prefill", chunks=((chunk, _between(1, limits.context - chunk, v)),))
         else:
-            prompts = _log_between(min(2, limits.slots), limits.slots, w)
+            u, v = next(several)
+            prompts = _log_between(min(2, limits.slots), limits.slots, v)
             total = max(_log_between(prompts, min(many, prompts * limits.context), u), prompts)
             yield Point("prefill", chunks=_whole(total, prompts, limits, rng))
 

@@ -37,7 +37,7 @@ MIXED = (
 )
 """Terms of steps that have decodes and prompts."""
 
-Points = tuple[float, ...] | Literal["every", "small", "sparse"] | None
+Points = tuple[float, ...] | Literal["every", "small", "sparse", "tiles"] | None
 """Where a table has points: these (the ends of the data are added, what lies beyond them is
 dropped), measured places (see `SPACINGS`), or no table at all."""
 
@@ -46,6 +46,7 @@ SPACINGS: dict[str, tuple[int, float]] = {
     "every": (0, SPACING),
     "small": (32, 1.25),
     "sparse": (8, 1.5),
+    "tiles": (16, 2.0),
 }
 """Up to which place all of them are points, and how far apart the later ones are: closer than
 10 %, two neighbours differ by noise more than by work; but one row more of a GEMM tile may cost a
