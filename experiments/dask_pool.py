@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from concurrent.futures import CancelledError
 from contextlib import contextmanager
-from itertools import chain, islice
+from itertools import islice
 from typing import Any
 
 from experiments.address import itersim_version
@@ -46,28 +47,45 @@ def _answers(client: Any, tasks: Iterator[Task], address: str) -> Answers:
     while True:
         if time.monotonic() - counted > COUNTED_S:
             counted = time.monotonic()
-            room = AHEAD * max(sum(client.nthreads().values()), 1)
-        for task in chain(again, islice(tasks, max(room - len(running), 0))):
-            future = client.submit(simulated, task, pure=False, retries=RETRIES)
-            running[future] = task
-            coming.add(future)
+            with _there(address):
+                room = AHEAD * max(sum(client.nthreads().values()), 1)
+        more = [*again, *islice(tasks, max(room - len(running), 0))]
+        with _there(address):
+            for task in more:
+                future = client.submit(simulated, task, pure=False, retries=RETRIES)
+                running[future] = task
+                coming.add(future)
         again = []
         if not running:
             return
-        future = next(coming)
-        task = running.pop(future)
-        if future.status == "lost" and client.status == "running":
-            again.append(task)  # its worker died with the answer in hand
-            continue
-        yield task, _answer_of(future, address)
+        with _there(address):
+            future = next(coming)
+            task = running.pop(future)
+            if future.status == "lost" and client.status == "running":
+                again.append(task)  # its worker died with the answer in hand
+                continue
+            answer = _answer_of(future)
+        yield task, answer
 
 
-def _answer_of(future: Any, address: str) -> Answer:
+@contextmanager
+def _there(address: str) -> Iterator[None]:
+    """The scheduler may go at any moment: futures are cancelled then, and nobody answers."""
+    try:
+        yield
+    except (CancelledError, OSError):
+        raise PoolError(f"the Dask scheduler at {address} is gone; start it again") from None
+
+
+def _answer_of(future: Any) -> Answer:
+    """Raises CancelledError when nobody will give it any more."""
     from distributed import KilledWorker
 
     if future.cancelled() or future.status == "lost":
-        raise _gone(address)
+        raise CancelledError
     error = future.exception()
+    if isinstance(error, CancelledError):
+        raise error
     if error is None:
         answer: Answer = future.result()
         return answer
@@ -118,10 +136,6 @@ def _check_workers(client: Any, address: str, patience_s: float) -> None:
             f"workers at {address} have itersim {', '.join(others)} and this is {mine}; install "
             "the same version there"
         )
-
-
-def _gone(address: str) -> PoolError:
-    return PoolError(f"the Dask scheduler at {address} is gone; start it again")
 
 
 def _short(error: Exception) -> str:

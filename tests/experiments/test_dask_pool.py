@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
 
@@ -216,3 +217,25 @@ def test_a_disk_that_gives_out_lets_the_cluster_go(
             sweep(spec_of(experiment()), tmp_path / "out", cluster(local.scheduler_address))
     again = sweep(spec_of(experiment()), tmp_path / "out", cluster(local.scheduler_address))
     assert not again.failed
+
+
+def test_a_scheduler_that_goes_while_an_answer_is_fetched_is_told() -> None:
+    class Going:
+        """Done when it is looked at, gone when it is asked for what it found."""
+
+        status = "finished"
+
+        def cancelled(self) -> bool:
+            return False
+
+        def exception(self) -> None:
+            return None
+
+        def result(self) -> None:
+            raise CancelledError
+
+    with (
+        pytest.raises(PoolError, match=r"the Dask scheduler at tcp://it is gone"),
+        module._there("tcp://it"),
+    ):
+        module._answer_of(Going())
