@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from experiments.style import in_style
+from experiments.style import in_style, save_png
 from experiments.validation_pictures import LABELS, MEASURED, draw_cdf, share_axis
 
 COLOURS = ("#CC3311", "#0077BB", "#009988", "#EE7733", "#AA3377")
@@ -29,7 +28,6 @@ def draw_against(
     Where nothing but *figures* was measured, by (metric, statistic), its quantiles are points."""
     with in_style():
         figure = Figure(figsize=(7.2, 2.9), layout="constrained")
-        FigureCanvasAgg(figure)
         for axes, (metric, label) in zip(
             figure.subplots(1, len(LABELS), sharey=True), LABELS.items(), strict=True
         ):
@@ -43,7 +41,7 @@ def draw_against(
         handles, labels = axes.get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 6))
         figure.suptitle(title, fontsize=9)
-        figure.savefig(path)
+        save_png(figure, path)
 
 
 def _panel(axes: Axes, measured: pd.Series, simulated: Mapping[str, pd.Series], label: str) -> None:

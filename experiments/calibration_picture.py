@@ -8,7 +8,6 @@ import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
@@ -17,7 +16,7 @@ from calibrate.campaign import Result
 from calibrate.curves import curve_of
 from calibrate.fit import predict
 from calibrate.samples import SHAPE, Ints, medians
-from experiments.style import in_style
+from experiments.style import in_style, save_png
 
 COLOURS = {
     "decode": "#332288",
@@ -65,8 +64,7 @@ def draw(result: Result, path: Path) -> None:
             "medians, lines the curve",
             fontsize=9,
         )
-        FigureCanvasAgg(sheet)
-        sheet.savefig(path, metadata={"Software": None})
+        save_png(sheet, path)
 
 
 def draw_decodes(axes: Axes, result: Result, region: str, part: pd.DataFrame) -> Axes:

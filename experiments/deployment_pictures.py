@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from experiments.style import EDGE, in_style
+from experiments.style import EDGE, in_style, save_png
 
 COLOURS = ("#0077BB", "#EE7733", "#009988", "#AA3377", "#CC3311", "#33BBEE")
 MARKS = ("o", "s", "^", "D", "v", "P")
@@ -25,7 +24,6 @@ def draw_deployments(table: pd.DataFrame, title: str, path: Path) -> None:
     devices = sorted(set(table["tensor_parallel"]))
     with in_style():
         figure = Figure(figsize=(7.0, 3.9), layout="constrained")
-        FigureCanvasAgg(figure)
         for axes, (metric, label, unit, factor) in zip(figure.subplots(1, 2), PANELS, strict=True):
             real = table[f"measured_{metric}_s"].to_numpy(np.float64) * factor
             said = table[f"simulated_{metric}_s"].to_numpy(np.float64) * factor
@@ -55,7 +53,7 @@ def draw_deployments(table: pd.DataFrame, title: str, path: Path) -> None:
         handles, labels = figure.axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=4)
         figure.suptitle(title, fontsize=9)
-        figure.savefig(path, metadata={"Software": None})
+        save_png(figure, path)
 
 
 def _band(axes: Axes, real: np.ndarray, said: np.ndarray) -> None:

@@ -39,15 +39,25 @@ def legend_below(sheet: Figure, handles: Sequence[Any], names: Sequence[str]) ->
 
 def save(sheet: Figure, path: Path) -> None:
     """Write *sheet* to *path*, a PNG, and to a PDF beside it, neither of which tells when."""
-    if sheet.canvas is None or not isinstance(sheet.canvas, FigureCanvasAgg):
-        FigureCanvasAgg(sheet)
+    _on_agg(sheet)
     sheet.dpi = matplotlib.rcParams["savefig.dpi"]
     engine = sheet.get_layout_engine()
     if engine is not None:
         engine.execute(sheet)
         sheet.set_layout_engine(None)  # laid out now; with an engine every file is drawn twice
-    sheet.savefig(path, metadata={"Software": None})
+    save_png(sheet, path)
     save_pdf(sheet, path.with_suffix(".pdf"))
+
+
+def save_png(sheet: Figure, path: Path) -> None:
+    """Write *sheet* to a PNG that does not tell by which version of what it was drawn."""
+    _on_agg(sheet)
+    sheet.savefig(path, metadata={"Software": None})
+
+
+def _on_agg(sheet: Figure) -> None:
+    if not isinstance(sheet.canvas, FigureCanvasAgg):
+        FigureCanvasAgg(sheet)
 
 
 def save_pdf(sheet: Figure, path: Path) -> None:

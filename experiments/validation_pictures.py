@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from experiments.style import in_style
+from experiments.style import in_style, save_png
 
 LABELS = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "E2E latency"}
 MEASURED, SIMULATED = "#000000", "#CC3311"
@@ -33,7 +32,6 @@ def draw_distributions(pairs: Mapping[str, Pair], title: str, path: Path) -> Non
     column per policy."""
     with in_style():
         figure = Figure(figsize=(2.1 * len(pairs) + 0.6, 5.4), layout="constrained")
-        FigureCanvasAgg(figure)
         grid = figure.subplots(len(LABELS), len(pairs), squeeze=False)
         for column, (policy, pair) in enumerate(pairs.items()):
             for row, (metric, label) in enumerate(LABELS.items()):
@@ -46,7 +44,7 @@ def draw_distributions(pairs: Mapping[str, Pair], title: str, path: Path) -> Non
         handles, labels = grid[0, 0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=2)
         figure.suptitle(title, fontsize=9)
-        figure.savefig(path)
+        save_png(figure, path)
 
 
 def _distributions(axes: Axes, measured: pd.Series, simulated: pd.Series, label: str) -> None:
@@ -83,7 +81,6 @@ def draw_iterations(each: pd.DataFrame, path: Path) -> None:
     with in_style():
         policies = list(dict.fromkeys(each["policy"]))
         figure = Figure(figsize=(2.1 * len(policies) + 0.6, 2.6), layout="constrained")
-        FigureCanvasAgg(figure)
         grid = figure.subplots(1, len(policies), squeeze=False, sharey=True)[0]
         widest = float(each["error"].abs().quantile(0.995))
         limit = max(0.1, min(widest * 1.15, 1.0))
@@ -121,7 +118,7 @@ def draw_iterations(each: pd.DataFrame, path: Path) -> None:
         for handle in legend.legend_handles:
             if handle is not None:
                 handle.set_alpha(1.0)
-        figure.savefig(path)
+        save_png(figure, path)
 
 
 def _kinds(each: pd.DataFrame) -> np.ndarray[tuple[int, ...], np.dtype[np.object_]]:

@@ -169,3 +169,10 @@ def assert_its_letters_are_those_of_the_font(pdf: bytes) -> None:
 
 def outline(font: TTFont, name: str) -> list[tuple[int, int]]:
     return list(font["glyf"][name].getCoordinates(font["glyf"])[0])
+
+
+def test_pictures_are_written_in_one_place() -> None:
+    """So that none of them tells when, or by which version of matplotlib, it was drawn."""
+    home = Path(__file__).parents[2] / "experiments"
+    writers = [p.name for p in home.rglob("*.py") if ".savefig(" in p.read_text(encoding="utf-8")]
+    assert sorted(writers) == ["pictures.py", "style.py"]  # for a notebook, and to files
