@@ -38,7 +38,10 @@ RESERVE_S = 8.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What is calibrated, and how far. Measurements of different settings are not mixed."""
+    """What is calibrated, and how far. Measurements of different settings are not mixed.
+
+    ``tiles``: the tokens that steps are filled up to (`calibrate.tiles`), none on a GPU.
+    """
 
     model: str
     device: str
@@ -47,6 +50,7 @@ class Settings:
     seed: int = 0
     regions: tuple[str, ...] = REGIONS
     graph_sizes: tuple[int, ...] = ()
+    tiles: tuple[int, ...] = ()
     on: Mapping[str, Any]
     """The hardware and the versions: device name, torch, …"""
 

@@ -28,6 +28,7 @@ from calibrate.model import Llama
 from calibrate.overheads import Copies, copies
 from calibrate.points import Point
 from calibrate.runner import BlockMover, ModelRunner
+from calibrate.tiles import SIZES
 
 SHARE = 0.6
 """Of the free memory that the KV cache may take; the rest is for activations and rectangles."""
@@ -139,6 +140,7 @@ def machine_of(wanted: Wanted) -> tuple[Settings, ModelMachine]:
         limits=limits,
         seed=wanted.seed,
         graph_sizes=machine.runner.ready.graph_sizes,
+        tiles=SIZES if device.type == "cpu" else (),
         on={
             "device_name": name,
             "device_slug": "-".join(name.lower().split()).replace("/", "-"),

@@ -30,7 +30,8 @@ def cleared(model: Model, trace: Trace, cases: Sequence[Case]) -> Trace:
     """*trace*, those who would come close to the end of a static batch (`MARGIN`) coming later.
 
     Who comes just then waits for a whole batch more or does not, by a difference of a millisecond:
-    a comparison of two runs would tell who was lucky.
+    a comparison of two runs would tell who was lucky. Batches launched by a timeout are as near as
+    they were.
     """
     static = [case for case in cases if isinstance(case.policy, Static)]
     while True:

@@ -5,6 +5,7 @@ Workers come and go while it runs.
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import CancelledError
@@ -100,16 +101,23 @@ def _connected(address: str, patience_s: float) -> Iterator[Any]:
         from distributed import Client
     except ImportError:
         raise ImportError("--cluster needs Dask: pip install 'itersim[cluster]'") from None
+    refused = ""
     try:
         client = Client(address, timeout=patience_s)
     except (OSError, ValueError, TypeError) as error:
+        refused = _short(error)
+    if refused:
+        # Half a client is left, which closes itself when it is found as garbage; were that while
+        # another one starts its loop, both would wait for each other.
+        gc.collect()
         raise PoolError(
-            f"no Dask scheduler answers at {address} ({_short(error)}); start one with `dask "
+            f"no Dask scheduler answers at {address} ({refused}); start one with `dask "
             "scheduler`, workers with `dask worker ADDRESS --nthreads 1`, and give the address "
             "that it prints, such as tcp://host:8786"
-        ) from None
+        )
     try:
-        _check_workers(client, address, patience_s)
+        with _there(address):
+            _check_workers(client, address, patience_s)
         yield client
     finally:
         client.close(timeout=5)
@@ -125,6 +133,8 @@ def _check_workers(client: Any, address: str, patience_s: float) -> None:
         ) from None
     try:
         versions = client.run(itersim_version)
+    except (CancelledError, OSError):  # nobody there, which is not a fault of a worker's
+        raise
     except Exception as error:
         raise PoolError(
             f"workers at {address} cannot import itersim ({_short(error)}); install it there"

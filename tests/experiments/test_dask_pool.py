@@ -44,7 +44,7 @@ def local() -> Iterator[Any]:
         n_workers=2,
         threads_per_worker=1,
         processes=True,
-        dashboard_address=None,
+        dashboard_address=":0",
         silence_logs=50,
     ) as found:
         yield found
@@ -129,7 +129,7 @@ def test_when_the_scheduler_goes_what_is_complete_stays(tmp_path: Path) -> None:
     code = (
         "from distributed import LocalCluster\n"
         "if __name__ == '__main__':\n"
-        "    local = LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None)\n"
+        "    local = LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=':0')\n"
         "    print(local.scheduler_address, flush=True)\n"
         "    input()\n"
     )
@@ -175,7 +175,7 @@ def test_a_scheduler_without_workers_is_told(tmp_path: Path) -> None:
     from distributed import LocalCluster
 
     with (
-        LocalCluster(n_workers=0, dashboard_address=None, silence_logs=50) as empty,
+        LocalCluster(n_workers=0, dashboard_address=":0", silence_logs=50) as empty,
         pytest.raises(PoolError, match="has no workers; start some with `dask worker tcp://"),
     ):
         pool = cluster(empty.scheduler_address, patience_s=0.5)
@@ -239,3 +239,30 @@ def test_a_scheduler_that_goes_while_an_answer_is_fetched_is_told() -> None:
         module._there("tcp://it"),
     ):
         module._answer_of(Going())
+
+
+@pytest.mark.parametrize("asked", ["wait_for_workers", "run"])
+def test_a_scheduler_that_goes_while_its_workers_are_counted_is_told(
+    asked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not as a fault of workers, which would be looked for in the wrong place."""
+    import distributed
+    from distributed.comm import CommClosedError
+
+    class Going:
+        def __init__(self, address: str, timeout: float) -> None:
+            pass
+
+        def wait_for_workers(self, count: int, timeout: float) -> None:
+            if asked == "wait_for_workers":
+                raise CommClosedError("closed")
+
+        def run(self, function: Any) -> Any:
+            raise CommClosedError("closed")
+
+        def close(self, timeout: float) -> None:
+            pass
+
+    monkeypatch.setattr(distributed, "Client", Going)
+    with pytest.raises(PoolError, match=r"the Dask scheduler at tcp://it is gone"):
+        next(iter(cluster("tcp://it")([])))
