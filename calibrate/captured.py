@@ -82,11 +82,6 @@ class Replays:
         return capture(step)
 
 
-def sizes_up_to(slots: int) -> tuple[int, ...]:
-    """1, 2, 4, then every 8 until *slots* rows fit, as vLLM captures them."""
-    return (1, 2, 4, *range(8, max(slots, 8) + 8, 8))[: None if slots > 4 else 3]
-
-
 def geometric(least: int, most: int, ratio: float = 1.25) -> tuple[int, ...]:
     """Whole numbers from *least* to *most*, each at most *ratio* (or 1 more) times the last."""
     result = [least]

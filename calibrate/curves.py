@@ -18,7 +18,7 @@ from calibrate.clean import Cleaned, Fall, falls
 from calibrate.fit import ATTENTION, MIXED, FitError, Form
 from calibrate.points import PADDED
 from calibrate.samples import medians
-from sim.steptime import Bucketed, Constant, Curve
+from sim.steptime import Curve, next_sizes
 
 FOLDS = 10
 """Parts of the configurations held out in turn; each alone when there are few."""
@@ -45,10 +45,10 @@ FLAT_FORMS: tuple[Form, ...] = (
     Form(name="table + mixed", dense="every", terms=_ALL_TERMS),
     Form(name="fine table", dense="small", terms=_TABLE_TERMS),
     Form(name="fine table + mixed", dense="small", terms=_ALL_TERMS),
-    Form(name="tiles", tiles=True, dense="tiles", terms=_TABLE_TERMS),
-    Form(name="tiles + mixed", tiles=True, dense="tiles", terms=_ALL_TERMS),
-    Form(name="tiles + rows", tiles=True, dense="tiles", decode="tiles", terms=_TABLE_TERMS),
-    Form(name="tiles + rows + mixed", tiles=True, dense="tiles", decode="tiles", terms=_ALL_TERMS),
+    Form(name="tiles", dense="tiles", terms=_TABLE_TERMS),
+    Form(name="tiles + mixed", dense="tiles", terms=_ALL_TERMS),
+    Form(name="tiles + rows", dense="tiles", decode="tiles", terms=_TABLE_TERMS),
+    Form(name="tiles + rows + mixed", dense="tiles", decode="tiles", terms=_ALL_TERMS),
     Form(name="fine table + prefill", dense="small", prefill=(), terms=_TABLE_TERMS),
     Form(name="fine table + prefill + mixed", dense="small", prefill=(), terms=_ALL_TERMS),
 )
@@ -66,7 +66,7 @@ PADDED_FORMS: tuple[Form, ...] = (
     Form(name="sparse table", dense="sparse", terms=("per_decode_s", *_RECTANGLE)),
     Form(name="table", dense="every", terms=("per_decode_s", *_RECTANGLE)),
     Form(name="fine table", dense="small", terms=("per_decode_s", *_RECTANGLE)),
-    Form(name="tiles", tiles=True, dense="tiles", terms=("per_decode_s", *_RECTANGLE)),
+    Form(name="tiles", dense="tiles", terms=("per_decode_s", *_RECTANGLE)),
     Form(name="two sparse tables", decode="sparse", prefill="sparse", terms=_RECTANGLE),
     Form(name="two tables", decode="every", prefill="every", terms=_RECTANGLE),
     Form(name="two fine tables", decode="small", prefill="small", terms=_RECTANGLE),
@@ -162,9 +162,8 @@ def _in_graphs(samples: pd.DataFrame, sizes: tuple[int, ...]) -> pd.DataFrame:
     """Decodes alone count the rows that their graph really computes."""
     if not sizes:
         return samples
-    graphs = Bucketed(Constant(step_s=1.0), sizes, beyond="unpadded")
-    alone = samples["region"] == "decode"
-    rows = samples["decodes"].where(~alone, samples["decodes"].map(graphs.padded))
+    decodes = samples["decodes"].to_numpy(np.int64)
+    rows = np.where(samples["region"] == "decode", next_sizes(sizes, decodes), decodes)
     return samples.assign(decodes=rows)
 
 

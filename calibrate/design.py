@@ -152,6 +152,11 @@ def _log_between(low: float, high: float, u: float) -> int:
     return round(low * math.pow(max(high, low) / low, u))
 
 
+def _rows(sizes: Sequence[int], turn: int, u: float) -> int:
+    """Each of *sizes* once, then small ones more often than large ones: a row more counts there."""
+    return sizes[turn] if turn < len(sizes) else _log_between(1, max(sizes), u)
+
+
 def _around(mean: int, rows: int, most: int, rng: np.random.Generator) -> tuple[int, ...]:
     """*rows* random lengths of about this mean, none above *most*: contexts of one batch differ."""
     drawn = rng.uniform(0.4, 1.6, rows) * mean
@@ -183,15 +188,14 @@ class _Remainders:
 
 
 def _decode(limits: Limits, rng: np.random.Generator) -> Iterator[Point]:
-    """Every batch size, with contexts from one token to the longest the memory holds; then small
-    batches more often than large ones, since a row more counts there."""
+    """Every batch size, with contexts from one token to the longest the memory holds."""
     longest = limits.context - 1
     for rows, past in ((1, 1), (limits.slots, longest), (1, longest), (limits.slots, 1)):
         fits = min(past, limits.entries // rows - 1)
         yield Point("decode", pasts=(max(fits, 1),) * rows)
     sizes = spread(1, limits.slots)
     for i, (u, v) in enumerate(evenly(2, rng)):
-        rows = sizes[i] if i < len(sizes) else _log_between(1, limits.slots, u)
+        rows = _rows(sizes, i, u)
         mean = min(_between(1, longest, v), limits.entries // rows)
         pasts = _around(mean, rows, longest, rng)
         yield Point("decode", pasts=_fit(pasts, rows, limits))
@@ -218,7 +222,7 @@ def _prefill(limits: Limits, rng: np.random.Generator) -> Iterator[Point]:
     single, chunked, several = (evenly(2, rng) for _ in range(3))
     for i in count():
         if i % 4 == 0:  # a whole prompt
-            (u, _) = next(single)
+            u, _ = next(single)
             tokens = lengths.off_tile(_log_between(1, longest, u), longest)
             yield Point("prefill", chunks=((tokens, 0),))
         elif i % 4 == 1:  # a chunk of a longer one
@@ -256,7 +260,7 @@ def _mixed(limits: Limits, rng: np.random.Generator) -> Iterator[Point]:
     yield _joined(most, limits.context - 1, ((filling, 0),), limits, rng)
     sizes, lengths = spread(1, most), _Remainders()
     for i, (u, v, w) in enumerate(evenly(3, rng)):
-        rows = sizes[i // 2] if i // 2 < len(sizes) else _log_between(1, most, u)
+        rows = _rows(sizes, i // 2, u)
         mean = _between(1, limits.context - 1, v)
         free = limits.slots - rows
         if i % 2:
@@ -311,7 +315,7 @@ def _padded_decode(limits: Limits, rng: np.random.Generator) -> Iterator[Point]:
         yield _rectangle(rows, past, limits)
     sizes = spread(1, limits.slots)
     for i, (u, v) in enumerate(evenly(2, rng)):
-        rows = sizes[i] if i < len(sizes) else _log_between(1, limits.slots, u)
+        rows = _rows(sizes, i, u)
         yield _rectangle(rows, _between(1, longest, v), limits)
 
 

@@ -135,7 +135,7 @@ class Engine:
     # -- iteration-level -----------------------------------------------------------------------
 
     def iterate(self, work: Work) -> Done:
-        self._meet([request for request, _, _ in work.chunks])
+        self._meet(request for request, _, _ in work.chunks)
         began = self.device.now_ns()
         admitted = 0
         rows = []

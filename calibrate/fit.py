@@ -39,7 +39,8 @@ MIXED = (
 
 Points = tuple[float, ...] | Literal["every", "small", "sparse", "tiles"] | None
 """Where a table has points: these (the ends of the data are added, what lies beyond them is
-dropped), measured places (see `SPACINGS`), or no table at all."""
+dropped), measured places (see `SPACINGS`), or no table at all. ``tiles``: over filled tokens
+(`calibrate.tiles`)."""
 
 SPACING = 1.1
 SPACINGS: dict[str, tuple[int, float]] = {
@@ -77,8 +78,7 @@ class FitError(CalibrationError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """A family of curves, linear in what is fitted; ``terms`` are linear terms of `Affine`;
-    ``tiles``: tables run over filled tokens (`calibrate.tiles`)."""
+    """A family of curves, linear in what is fitted; ``terms`` are linear terms of `Affine`."""
 
     name: str
     dense: Points = None
@@ -86,7 +86,6 @@ class Form:
     prefill: Points = None
     terms: tuple[str, ...] = ()
     knee: bool = False
-    tiles: bool = False
 
     def __post_init__(self) -> None:
         tables = (self.dense, self.decode, self.prefill)
@@ -174,11 +173,13 @@ def fit_columns(data: Columns, form: Form, known: Mapping[str, float]) -> tuple[
     if form.knee:
         return _fit_knee(data, form, known, rest)
     grids: dict[str, tuple[float, ...]] = {}
-    for name, spec in (("dense", form.dense), ("decode", form.decode), ("prefill", form.prefill)):
-        values = data.axis(name, form.tiles)
+    blocks: list[Floats] = []
+    specs: dict[str, Points] = {"dense": form.dense, "decode": form.decode, "prefill": form.prefill}
+    for name, spec in specs.items():
+        values = data.axis(name, spec == "tiles")
         if spec is not None and (values > 0).any():
             grids[name] = _points(spec, values[values > 0])
-    blocks = [hinges(points, data.axis(name, form.tiles)) for name, points in grids.items()]
+            blocks.append(hinges(grids[name], values))
     blocks += [data.term(name)[:, None] for name in form.terms]
     names = [f"{name} at {x:g}" for name, points in grids.items() for x in points]
     if not blocks:
@@ -188,7 +189,7 @@ def fit_columns(data: Columns, form: Form, known: Mapping[str, float]) -> tuple[
     used = 0
     for name, points in grids.items():
         values = np.cumsum(solution[used : used + len(points)])
-        tables[name] = _grid(points, values, form.tiles)
+        tables[name] = _grid(points, values, specs[name] == "tiles")
         used += len(points)
     terms = _with(known, form.terms, solution[used:])
     if not tables:

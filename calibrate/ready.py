@@ -15,13 +15,14 @@ import torch
 
 from calibrate.attention import Backend, PerRequest
 from calibrate.cache import PagedCache
-from calibrate.captured import Capture, cuda_capture, sizes_up_to
+from calibrate.captured import Capture, cuda_capture
 from calibrate.decoding import DecodeKernel, PaddedGather
 from calibrate.device import DeviceError
 from calibrate.flash import GatheredFlash, PagedFlash
 from calibrate.graphs import Graphs
 from calibrate.model import Llama
 from calibrate.rows import Flat, Row
+from calibrate.tiles import sizes_up_to
 
 Attention = Literal["auto", "paged", "gathered", "sdpa"]
 

@@ -7,27 +7,33 @@ smallest as vLLM captures its graphs, equal work takes equal time and the curve 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
 
 from calibrate.samples import Floats
+from sim.steptime import next_sizes
 
-SIZES: tuple[int, ...] = (1, 2, 4, *range(8, 136, 8))
+
+def sizes_up_to(rows: int) -> tuple[int, ...]:
+    """1, 2, 4, then every 8 until *rows* fit, as vLLM captures its graphs."""
+    return (1, 2, 4, *range(8, max(rows, 8) + 8, 8))[: None if rows > 4 else 3]
+
+
+SIZES = sizes_up_to(128)
 """Tokens that a step is filled up to; larger ones run as they are."""
 
 
 def filled(tokens: int) -> int:
     """The tokens that a step of so many computes."""
-    return int(filled_all(np.array([tokens], dtype=np.float64))[0])
+    return SIZES[bisect_left(SIZES, tokens)] if 0 < tokens <= SIZES[-1] else tokens
 
 
 def filled_all(tokens: Floats) -> Floats:
-    """The same for many steps; 0 stays 0."""
-    sizes = np.array((0, *SIZES), dtype=np.float64)
-    place = np.minimum(np.searchsorted(sizes, tokens), len(sizes) - 1)
-    return np.where(tokens <= sizes[-1], sizes[place], tokens)
+    """The same for many steps."""
+    return next_sizes(SIZES, tokens.astype(np.int64)).astype(np.float64)
 
 
 def stairs(x: Sequence[float], step_s: Sequence[float]) -> tuple[Floats, Floats]:

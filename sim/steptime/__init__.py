@@ -17,7 +17,7 @@ values. Every curve is monotone in every number of the shape.
 """
 
 from sim.steptime.curve import Curve, Floats, Ints, Range, StepTime, StepTimeError
-from sim.steptime.graphs import Bucketed
+from sim.steptime.graphs import Bucketed, next_sizes
 from sim.steptime.linear import Affine, Constant, Knee
 from sim.steptime.overhead import with_overhead
 from sim.steptime.scaled import scaled
@@ -36,6 +36,7 @@ __all__ = [
     "StepTime",
     "StepTimeError",
     "Table",
+    "next_sizes",
     "scaled",
     "slower_decodes",
     "with_overhead",

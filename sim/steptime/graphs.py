@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -83,7 +84,11 @@ class Bucketed:
 
     def _rows(self, decodes: Ints, alone: Bools) -> Ints:
         """The rows really computed, where decodes are *alone* and some graph holds them."""
-        sizes = np.array(self.sizes, dtype=np.int64)
-        place = np.minimum(np.searchsorted(sizes, decodes), len(sizes) - 1)
-        fits = alone & (decodes > 0) & (decodes <= sizes[-1])
-        return np.where(fits, sizes[place], decodes)
+        return np.where(alone, next_sizes(self.sizes, decodes), decodes)
+
+
+def next_sizes(sizes: Sequence[int], rows: Ints) -> Ints:
+    """*rows* filled up to the next of *sizes*; those above the largest stay, and 0 does."""
+    rising = np.array((0, *sizes), dtype=np.int64)
+    place = np.minimum(np.searchsorted(rising, rows), len(rising) - 1)
+    return np.where(rows <= rising[-1], rising[place], rows)

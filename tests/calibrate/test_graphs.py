@@ -11,13 +11,14 @@ from small_model import SMALL, Scheduler, alone  # noqa: E402
 
 from calibrate import flash  # noqa: E402
 from calibrate.attention import PerRequest  # noqa: E402
-from calibrate.captured import geometric, sizes_up_to  # noqa: E402
+from calibrate.captured import geometric  # noqa: E402
 from calibrate.decoding import PaddedGather  # noqa: E402
 from calibrate.flash import GatheredFlash, PagedFlash  # noqa: E402
 from calibrate.graphs import Graphs  # noqa: E402
 from calibrate.model import Llama  # noqa: E402
 from calibrate.ready import trial_rows  # noqa: E402
 from calibrate.rows import Flat, Row  # noqa: E402
+from calibrate.tiles import sizes_up_to  # noqa: E402
 
 MODEL = Llama(replace(SMALL, qk_norm=True), seed=8)
 
